@@ -1,0 +1,132 @@
+// What the engine asks of an instruction set: one table of functions per ISA.
+//
+// All tables but `reference` give the same bits for the same input. Threads never appear here: the
+// engine gives each thread its own panels, columns or heads. No function allocates.
+//
+//   rows of a GGUF tensor --pack_panel--> panels of 16 rows --matmul--> 16 outputs per panel
+//   float32 activations --quantise--> packed activations ----^
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/formats.h"
+
+namespace kernels {
+
+inline constexpr int kPanelRows = 16;
+/// Panels and packed activations start at multiples of this.
+inline constexpr size_t kAlignment = 64;
+
+/// How a matrix lies in an arena. Ids are stored in arena headers: never reused.
+enum class Layout : uint32_t {
+  kRows = 0,  // the GGUF bytes, row after row: for types without a fast path, and for `reference`
+  kF32 = 1,
+  kF16 = 2,
+  kBF16 = 3,
+  kQ8_0 = 4,
+  kQ4_K = 5,
+  kQ6_K = 6,
+};
+inline constexpr int kLayoutCount = 7;
+const char* layout_name(Layout layout);
+
+/// What a layout multiplies with.
+enum class ActivationFormat : uint32_t {
+  kF32,  // float32 [k]
+  kQ8,   // int8 blocks of 256, see kernels/activations.h
+};
+
+/// `y[c][row] = sum over k of weight[row][k] * x[c][k]` for neighbouring panels and any number of
+/// columns. The bits of a value depend on its row and column only.
+struct MatmulArgs {
+  const std::byte* panels;    // [panel_count] of panel_bytes()
+  int64_t row_count;          // rows in these panels; the last panel may be partial
+  int64_t k;                  // weights per row
+  TensorType type;            // what the rows were packed from
+  const std::byte* const* x;  // [columns] packed activations, kAlignment-aligned
+  float* const* y;            // [columns] -> [row_count]
+  int columns;
+};
+using MatmulFunction = void (*)(const MatmulArgs&);
+
+enum class KvType : uint32_t { kF16 = 0, kF32 = 1 };
+
+/// One query head over the first `positions` positions of one sequence, as softmax(q K) V.
+///
+/// K of one block is stored [head_dim][kKvBlockPositions] (lanes are positions), V
+/// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`. Chunk = block: inside a
+/// chunk maximum, exp and sum in a fixed order; chunks merged in ascending order. What lies beyond
+/// `positions` in the last block is never used.
+struct AttendArgs {
+  const float* q;                    // [head_dim]
+  const std::byte* const* k_blocks;  // [ceil(positions / kKvBlockPositions)]
+  const std::byte* const* v_blocks;  // the same
+  int64_t positions;                 // at least 1
+  int head_dim;
+  int value_dim;
+  float scale;  // multiplies q K
+  KvType kv_type;
+  float* out;  // [value_dim]
+};
+
+/// Which element is turned with which.
+enum class RopePairs : uint32_t {
+  kInterleaved,  // (2i, 2i + 1)
+  kHalves,       // (i, i + dims / 2), "neox"
+};
+
+struct Ops {
+  const char* name;    // as given to --isa
+  bool is_reference;   // another arithmetic: exact dequantisation, plain loops
+  MatmulFunction matmul[kLayoutCount];  // nullptr where the ISA has no such layout
+
+  /// Quantises x [k] into `out` [activation_bytes(kQ8, k)]. REQUIRES: x finite, k multiple of 32.
+  void (*quantise)(const float* x, int64_t k, std::byte* out);
+  /// out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]. out may be x.
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float epsilon, float* out);
+  /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. out may be gate or up.
+  void (*silu_multiply)(const float* gate, const float* up, int64_t n, float* out);
+  /// out[i] = a[i] + b[i]. out may be a or b.
+  void (*add)(const float* a, const float* b, int64_t n, float* out);
+  /// y[i] = fma(a, x[i], y[i]).
+  void (*multiply_add)(float a, const float* x, int64_t n, float* y);
+  /// x = exp(x - max(x)) / sum, in place; sum in a fixed order. REQUIRES: x finite, n >= 1.
+  void (*softmax)(float* x, int64_t n);
+  /// Turns the first `dims` elements of x by the angles given as cos and sin [dims / 2].
+  void (*rope)(RopePairs pairs, const float* cos, const float* sin, int dims, float* x);
+  /// Writes one position of one KV head into its block. f16 rounds to nearest even and clamps to
+  /// the largest finite value. `slot` is the position inside the block.
+  void (*store_k)(KvType type, const float* k, int head_dim, int slot, std::byte* block);
+  void (*store_v)(KvType type, const float* v, int value_dim, int slot, std::byte* block);
+  void (*attend)(const AttendArgs&);
+};
+
+/// The layout a tensor of `type` is packed into under `ops`.
+Layout layout_for(TensorType type, const Ops& ops);
+ActivationFormat activation_format(Layout layout);
+/// Bytes of packed activations of one column of `k`, a multiple of kAlignment.
+size_t activation_bytes(ActivationFormat format, int64_t k);
+
+/// Bytes of one panel (16 rows of `k` weights), a multiple of kAlignment.
+size_t panel_bytes(Layout layout, TensorType type, int64_t k);
+/// Packs `row_count` (1 … 16) GGUF rows that lie one after the other into one panel; missing rows
+/// become zeros. `panel` is kAlignment-aligned.
+void pack_panel(Layout layout, TensorType type, const std::byte* rows, int row_count, int64_t k,
+                std::byte* panel);
+
+/// The exact float32 values of one GGUF row of `k` weights. All types of formats.h.
+void dequantise_row(TensorType type, const std::byte* row, int64_t k, float* out);
+
+/// Whether this CPU and operating system can run `ops`.
+bool can_run(const Ops& ops);
+/// Every table of this build, slowest first.
+std::vector<const Ops*> all_ops();
+/// The table for `--isa name`; "auto" is the fastest that can run. Errors: unknown name (with the
+/// known ones), or one that this CPU cannot run.
+base::Result<const Ops*> find_ops(std::string_view name);
+
+}  // namespace kernels

@@ -1,0 +1,145 @@
+// A model file as checked data: shapes, one block description per layer, and which tensor is which.
+//
+// Everything an engine needs to know about an architecture is in ModelSpec; no code outside
+// model/architectures.cc tests for an architecture's name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/formats.h"
+#include "model/metadata.h"
+
+namespace model {
+
+/// One file of a model, with what identifies its content without reading it.
+struct SourceFile {
+  std::string path;
+  uint64_t bytes = 0;
+  uint64_t device = 0, inode = 0;
+  int64_t mtime_ns = 0, ctime_ns = 0;
+};
+
+struct TensorInfo {
+  std::string name;
+  kernels::TensorType type = kernels::TensorType::kF32;
+  int dimension_count = 1;
+  int64_t shape[4] = {1, 1, 1, 1};  // shape[0] = weights per row, as GGUF lists them
+  int file_index = 0;
+  uint64_t offset = 0;  // of the first byte, from the start of its file
+  uint64_t bytes = 0;
+
+  int64_t row_length() const { return shape[0]; }
+  int64_t row_count() const { return shape[1] * shape[2] * shape[3]; }
+};
+
+/// Metadata and tensors of a GGUF file (or of all parts of a split one), every number checked
+/// against the files' sizes. No tensor data was read.
+struct Directory {
+  std::vector<SourceFile> files;
+  Metadata metadata;
+  std::vector<TensorInfo> tensors;
+
+  /// nullptr if there is none of that name.
+  const TensorInfo* find(std::string_view name) const;
+};
+
+/// Reads a GGUF v2 or v3 file; for a split file `path` is the first part. Errors: kBrokenFile,
+/// kUnsupported, kNotFound, each naming the field.
+base::Result<Directory> read_directory(const std::string& path);
+
+enum class RopeStyle { kInterleaved, kHalves };
+enum class RopeScaling { kNone, kLinear, kYarn };
+struct Rope {
+  RopeStyle style = RopeStyle::kHalves;
+  int dims = 0;  // rotated elements of a head
+  float base = 10000;
+  RopeScaling scaling = RopeScaling::kNone;
+  float factor = 1;
+  int64_t original_context = 0;
+  float ext_factor = 1;
+  float attention_factor = 1;
+  float beta_fast = 32;
+  float beta_slow = 1;
+};
+
+enum class QkNorm {
+  kNone,
+  kPerHead,    // weights [head_dim], each head on its own
+  kFullWidth,  // weights [heads * head_dim], over all heads at once
+};
+struct Attention {
+  int heads = 0, kv_heads = 0;
+  int head_dim = 0;   // of q and k
+  int value_dim = 0;  // of v
+  float scale = 0;    // of q k
+  QkNorm qk_norm = QkNorm::kNone;
+  Rope rope;
+};
+
+enum class RouterScore { kSoftmax, kSigmoid };
+struct Experts {
+  int count = 0, used = 0;
+  int64_t width = 0;  // intermediate size of one expert
+  RouterScore score = RouterScore::kSoftmax;
+  bool normalise_weights = false;  // of the chosen experts, to sum 1
+  float weight_scale = 1;
+};
+
+enum class Activation { kSilu };
+
+/// One layer: pre-norm attention, then pre-norm feed-forward, each with a residual.
+struct Block {
+  Attention attention;
+  std::optional<Experts> experts;  // a dense feed-forward if absent
+  int64_t dense_width = 0;         // intermediate size if dense
+  Activation activation = Activation::kSilu;
+};
+
+struct ModelSpec {
+  std::string architecture;
+  std::string name;
+  int64_t vocabulary = 0;  // rows of the token embedding
+  int64_t hidden = 0;
+  float norm_epsilon = 0;
+  int64_t context = 0;  // positions trained on
+  std::vector<Block> blocks;
+};
+
+/// Tensors of one layer, borrowed from the Directory; nullptr where the model has none. Expert
+/// tensors have shape [row length, rows, experts].
+struct BlockTensors {
+  const TensorInfo* attention_norm = nullptr;
+  const TensorInfo *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  const TensorInfo *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
+  const TensorInfo* attention_output_bias = nullptr;
+  const TensorInfo *q_norm = nullptr, *k_norm = nullptr;
+  const TensorInfo* ffn_norm = nullptr;
+  const TensorInfo* router = nullptr;  // [hidden, experts]
+  const TensorInfo *gate = nullptr, *up = nullptr, *down = nullptr;  // dense, or of all experts
+  const TensorInfo* gate_up = nullptr;  // instead of gate and up: gate rows, then up rows
+};
+
+/// A model file that was checked against its architecture.
+struct Model {
+  std::unique_ptr<const Directory> directory;
+  ModelSpec spec;
+  const TensorInfo* token_embedding = nullptr;
+  const TensorInfo* output_norm = nullptr;
+  const TensorInfo* output = nullptr;        // the token embedding itself if tied
+  const TensorInfo* rope_factors = nullptr;  // rope_freqs.weight
+  std::vector<BlockTensors> blocks;
+};
+
+/// Reads the directory, recognises the architecture and checks every tensor's presence and shape.
+base::Result<Model> load_model(const std::string& path);
+
+/// Names of the architectures that load_model knows.
+std::vector<std::string_view> known_architectures();
+
+}  // namespace model
