@@ -12,7 +12,12 @@ namespace internal {
 
 inline void append(std::string& out, std::string_view text) { out += text; }
 inline void append(std::string& out, char c) { out += c; }
-inline void append(std::string& out, bool b) { out += b ? "true" : "false"; }
+// A template, so that pointers to characters do not turn into bool.
+template <class Bool>
+  requires std::is_same_v<Bool, bool>
+void append(std::string& out, Bool b) {
+  out += b ? "true" : "false";
+}
 
 template <class Number>
   requires(std::is_arithmetic_v<Number> && !std::is_same_v<Number, char> &&
