@@ -1,0 +1,227 @@
+#include "kernels/reference.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "kernels/half.h"
+
+namespace kernels {
+
+namespace {
+
+using base::kKvBlockPositions;
+
+/// Weights dequantised at a time: whole blocks of every type, 4 KiB of stack.
+constexpr int64_t kChunkWeights = 1024;
+/// Columns that share one dequantised chunk.
+constexpr int kColumnTile = 64;
+/// Partial sums of a dot product; weight i goes to lane i % kLanes, so that the compiler can use
+/// vectors without changing the order of a sum.
+constexpr int kLanes = 8;
+static_assert(kChunkWeights % kLanes == 0);
+
+/// Adds the products of n weights and activations to the lanes. A product of two floats is exact
+/// in double.
+void add_products(const float* weights, const float* x, int64_t n, double* lanes) {
+  double sums[kLanes];
+  std::copy_n(lanes, kLanes, sums);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      sums[lane] += static_cast<double>(weights[i + lane]) * static_cast<double>(x[i + lane]);
+    }
+  }
+  for (int lane = 0; i < n; ++i, ++lane) {
+    sums[lane] += static_cast<double>(weights[i]) * static_cast<double>(x[i]);
+  }
+  std::copy_n(sums, kLanes, lanes);
+}
+
+/// One row times up to kColumnTile columns, starting with column `first`.
+void multiply_row(const MatmulArgs& args, int64_t row, int first) {
+  const int columns = std::min(kColumnTile, args.columns - first);
+  const auto panel_stride = static_cast<int64_t>(panel_bytes(Layout::kRows, args.type, args.k));
+  const std::byte* bytes = args.panels + row / kPanelRows * panel_stride +
+                           row % kPanelRows * row_bytes(args.type, args.k);
+  float weights[kChunkWeights];
+  double sums[kColumnTile][kLanes] = {};
+  for (int64_t at = 0; at < args.k; at += kChunkWeights) {
+    const int64_t n = std::min(kChunkWeights, args.k - at);
+    dequantise_row(args.type, bytes + row_bytes(args.type, at), n, weights);
+    for (int c = 0; c < columns; ++c) {
+      const auto* x = reinterpret_cast<const float*>(args.x[first + c]);
+      add_products(weights, x + at, n, sums[c]);
+    }
+  }
+  for (int c = 0; c < columns; ++c) {
+    double total = 0;
+    for (const double sum : sums[c]) total += sum;
+    args.y[first + c][row] = static_cast<float>(total);
+  }
+}
+
+void quantise(const float*, int64_t, std::byte*) {
+  CHECK(false, "the reference table multiplies float32 activations; nothing is quantised for it");
+}
+
+void rms_norm(const float* x, const float* weight, int64_t n, float epsilon, float* out) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  const double scale =
+      1 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(epsilon));
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<float>(static_cast<double>(x[i]) * scale * static_cast<double>(weight[i]));
+  }
+}
+
+void silu_multiply(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = gate[i];
+    out[i] = static_cast<float>(g / (1 + std::exp(-g)) * static_cast<double>(up[i]));
+  }
+}
+
+void add(const float* a, const float* b, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+void multiply_add(float a, const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], y[i]);
+}
+
+void softmax(float* x, int64_t n) {
+  const double maximum = *std::max_element(x, x + n);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] = static_cast<float>(std::exp(static_cast<double>(x[i]) - maximum) / sum);
+  }
+}
+
+void rope(RopePairs pairs, const float* cos, const float* sin, int dims, float* x) {
+  const int half = dims / 2;
+  for (int i = 0; i < half; ++i) {
+    float* first = pairs == RopePairs::kInterleaved ? x + 2 * i : x + i;
+    float* second = pairs == RopePairs::kInterleaved ? first + 1 : first + half;
+    const double a = *first;
+    const double b = *second;
+    const double c = cos[i];
+    const double s = sin[i];
+    *first = static_cast<float>(a * c - b * s);
+    *second = static_cast<float>(a * s + b * c);
+  }
+}
+
+/// Element `index` of a KV block.
+float load_kv(KvType type, const std::byte* block, int64_t index) {
+  if (type == KvType::kF32) return reinterpret_cast<const float*>(block)[index];
+  return f16_to_f32(reinterpret_cast<const uint16_t*>(block)[index]);
+}
+
+void store_kv(KvType type, float value, int64_t index, std::byte* block) {
+  if (type == KvType::kF32) {
+    reinterpret_cast<float*>(block)[index] = value;
+  } else {
+    reinterpret_cast<uint16_t*>(block)[index] = f32_to_f16_clamped(value);
+  }
+}
+
+void store_k(KvType type, const float* k, int head_dim, int slot, std::byte* block) {
+  for (int64_t i = 0; i < head_dim; ++i) store_kv(type, k[i], i * kKvBlockPositions + slot, block);
+}
+
+void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* block) {
+  for (int64_t i = 0; i < value_dim; ++i) {
+    store_kv(type, v[i], int64_t{slot} * value_dim + i, block);
+  }
+}
+
+/// Positions of KV block `block` that count.
+int positions_in_block(const AttendArgs& args, int64_t block) {
+  return static_cast<int>(
+      std::min<int64_t>(kKvBlockPositions, args.positions - block * kKvBlockPositions));
+}
+
+/// scores [kKvBlockPositions] of the first positions_in_block() positions.
+void block_scores(const AttendArgs& args, int64_t block, double* scores) {
+  const int positions = positions_in_block(args, block);
+  std::fill_n(scores, positions, 0.0);
+  for (int64_t d = 0; d < args.head_dim; ++d) {
+    const double q = args.q[d];
+    for (int p = 0; p < positions; ++p) {
+      const float k = load_kv(args.kv_type, args.k_blocks[block], d * kKvBlockPositions + p);
+      scores[p] += q * static_cast<double>(k);
+    }
+  }
+  for (int p = 0; p < positions; ++p) scores[p] *= static_cast<double>(args.scale);
+}
+
+/// softmax(scores) V for `count` (up to kValueTile) value dimensions from `first` on.
+constexpr int kValueTile = 512;
+void attend_values(const AttendArgs& args, double maximum, int first, int count) {
+  const int64_t blocks = (args.positions + kKvBlockPositions - 1) / kKvBlockPositions;
+  double scores[kKvBlockPositions];
+  double values[kValueTile] = {};
+  double weight_sum = 0;
+  for (int64_t block = 0; block < blocks; ++block) {
+    block_scores(args, block, scores);
+    for (int p = 0; p < positions_in_block(args, block); ++p) {
+      const double weight = std::exp(scores[p] - maximum);
+      weight_sum += weight;
+      for (int d = 0; d < count; ++d) {
+        const int64_t index = int64_t{p} * args.value_dim + first + d;
+        values[d] +=
+            weight * static_cast<double>(load_kv(args.kv_type, args.v_blocks[block], index));
+      }
+    }
+  }
+  for (int d = 0; d < count; ++d) args.out[first + d] = static_cast<float>(values[d] / weight_sum);
+}
+
+/// Two passes over the scores instead of a place to keep a million of them.
+void attend(const AttendArgs& args) {
+  const int64_t blocks = (args.positions + kKvBlockPositions - 1) / kKvBlockPositions;
+  double scores[kKvBlockPositions];
+  double maximum = -HUGE_VAL;
+  for (int64_t block = 0; block < blocks; ++block) {
+    block_scores(args, block, scores);
+    maximum =
+        std::max(maximum, *std::max_element(scores, scores + positions_in_block(args, block)));
+  }
+  for (int first = 0; first < args.value_dim; first += kValueTile) {
+    attend_values(args, maximum, first, std::min(kValueTile, args.value_dim - first));
+  }
+}
+
+constexpr Ops kReference = {
+    .name = "reference",
+    .is_reference = true,
+    .matmul = {matmul_rows},  // Layout::kRows only
+    .quantise = quantise,
+    .rms_norm = rms_norm,
+    .silu_multiply = silu_multiply,
+    .add = add,
+    .multiply_add = multiply_add,
+    .softmax = softmax,
+    .rope = rope,
+    .store_k = store_k,
+    .store_v = store_v,
+    .attend = attend,
+};
+static_assert(static_cast<int>(Layout::kRows) == 0);
+
+}  // namespace
+
+const Ops& reference_ops() {
+  return kReference;
+}
+
+void matmul_rows(const MatmulArgs& args) {
+  for (int first = 0; first < args.columns; first += kColumnTile) {
+    for (int64_t row = 0; row < args.row_count; ++row) multiply_row(args, row, first);
+  }
+}
+
+}  // namespace kernels
