@@ -105,6 +105,9 @@ struct ModelSpec {
   std::string architecture;
   std::string name;
   int64_t vocabulary = 0;  // rows of the token embedding
+  // Pieces of the tokenizer, at most `vocabulary`: ids from here on have no text and must never be
+  // sampled. Equal to `vocabulary` if the file has no token list.
+  int64_t token_count = 0;
   int64_t hidden = 0;
   float norm_epsilon = 0;
   int64_t context = 0;  // positions trained on
