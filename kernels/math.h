@@ -35,7 +35,7 @@ struct RopeSpec {
   double attention_factor = 1;     // YaRN: multiplies cos and sin, with 1 + 0.1 ln(factor)
   double beta_fast = 32;
   double beta_slow = 1;
-  std::vector<float> factors;      // [dims / 2] divisors of the frequencies (rope_freqs), or empty
+  std::vector<float> factors = {};  // [dims / 2] divisors of the frequencies (rope_freqs), or empty
 };
 
 /// Angles per position, prepared once. YaRN: Peng et al., arXiv 2309.00071, with the ramp's ends
