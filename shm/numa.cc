@@ -1,0 +1,85 @@
+#include "shm/numa.h"
+
+#include <numaif.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "base/cat.h"
+
+namespace shm {
+
+namespace {
+
+constexpr int kNodesMax = 1024;
+
+bool is_denial(int error_number) {
+  return error_number == EPERM || error_number == ENOSYS || error_number == EACCES;
+}
+
+}  // namespace
+
+base::Result<Bind> bind_to_node(void* address, size_t bytes, int node) {
+  if (node < 0) return Bind::kNotAsked;
+  constexpr int kBits = 8 * sizeof(unsigned long);
+  unsigned long mask[kNodesMax / kBits] = {};
+  if (node >= kNodesMax) {
+    return base::Error{base::Code::kInvalidArgument, base::cat("there is no NUMA node ", node)};
+  }
+  mask[node / kBits] |= 1UL << (node % kBits);
+  // The kernel reads one bit less than it is told.
+  if (mbind(address, bytes, MPOL_BIND, mask, kNodesMax + 1, 0) == 0) return Bind::kBound;
+  const int error_number = errno;
+  if (is_denial(error_number)) return Bind::kDenied;
+  return base::Error{base::Code::kInvalidArgument,
+                     base::cat("cannot bind memory to NUMA node ", node, ": ",
+                               std::generic_category().message(error_number),
+                               "; see numactl --hardware for the nodes of this machine")};
+}
+
+double PageNodes::share_on(int node) const {
+  uint64_t present = 0;
+  for (const uint64_t pages : pages_on_node) present += pages;
+  if (present == 0) return 1.0;
+  const auto index = static_cast<size_t>(node);
+  if (node < 0 || index >= pages_on_node.size()) return 0.0;
+  return static_cast<double>(pages_on_node[index]) / static_cast<double>(present);
+}
+
+PageNodes page_nodes(const void* address, size_t bytes, size_t stride) {
+  CHECK(stride >= 1, "a stride of 0 pages");
+  constexpr size_t kBatch = 512;
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(address) / page_bytes * page_bytes;
+  const auto end = reinterpret_cast<uintptr_t>(address) + bytes;
+  PageNodes result;
+  void* pages[kBatch];
+  int status[kBatch];
+  for (uintptr_t next = begin; next < end;) {
+    size_t count = 0;
+    for (; count < kBatch && next < end; next += stride * page_bytes) {
+      pages[count++] = reinterpret_cast<void*>(next);
+    }
+    // With no target nodes move_pages moves nothing and only reports.
+    if (move_pages(0, count, pages, nullptr, status, 0) != 0) {
+      result = {};
+      result.permitted = false;
+      return result;
+    }
+    result.pages_asked += count;
+    for (size_t i = 0; i < count; ++i) {
+      const auto node = static_cast<size_t>(std::max(status[i], 0));
+      if (status[i] < 0) {
+        ++result.pages_absent;
+        continue;
+      }
+      if (result.pages_on_node.size() <= node) result.pages_on_node.resize(node + 1);
+      ++result.pages_on_node[node];
+    }
+  }
+  return result;
+}
+
+}  // namespace shm

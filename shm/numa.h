@@ -1,0 +1,39 @@
+// Binding memory to NUMA nodes and asking where its pages are. The seam to libnuma.
+//
+// Containers often forbid both system calls; that is an outcome here, not an error. Node numbers
+// are the operating system's. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+
+namespace shm {
+
+enum class Bind {
+  kNotAsked,  // no node given: pages land on the node of the thread that touches them first
+  kBound,     // pages can only come from the node
+  kDenied,    // the system forbids mbind: first touch by pinned threads has to do
+};
+
+/// Binds [address, address + bytes) to a node before its first touch. REQUIRES: page-aligned
+/// address. Error: kInvalidArgument for a node that does not exist or has no memory.
+base::Result<Bind> bind_to_node(void* address, size_t bytes, int node);
+
+/// Where the pages of a range are.
+struct PageNodes {
+  bool permitted = true;                // false: the system does not say; all counts are 0
+  std::vector<uint64_t> pages_on_node;  // [highest node seen + 1], pages of the base size
+  uint64_t pages_absent = 0;            // never touched, or swapped out
+  uint64_t pages_asked = 0;
+
+  /// Share of the present pages on `node`, 0 … 1; 1 if none is present.
+  double share_on(int node) const;
+};
+
+/// Asks for every `stride`-th page of a range with move_pages. REQUIRES: stride >= 1.
+PageNodes page_nodes(const void* address, size_t bytes, size_t stride = 1);
+
+}  // namespace shm

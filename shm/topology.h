@@ -1,0 +1,80 @@
+// What machine this is, as a plain value: NUMA nodes, their cores, the CPUs of each core; and which
+// CPUs the threads of which rank get. The seam to hwloc.
+//
+// Three different numbers: a *rank* counts workers, a *logical index* counts nodes in the order of
+// the machine's tree, an *OS index* is what the kernel calls a node or CPU. Only OS indices go into
+// system calls. Pure functions apart from read_topology() and read_cpu_quota(). Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace shm {
+
+struct Core {
+  int package = 0;         // logical index of its socket
+  bool efficient = false;  // a slower core of a hybrid processor
+  std::vector<int> cpus;   // OS CPUs, one per hardware thread; the first is used first
+};
+
+struct Node {
+  int os_index = 0;
+  uint64_t memory_bytes = 0;
+  std::vector<Core> cores;  // empty for a node that has memory only
+};
+
+struct Topology {
+  std::vector<Node> nodes;  // by logical index
+  int packages = 0;
+  std::string description;  // one line for people
+};
+
+enum class TopologyKind {
+  kMachine,    // this one, only what cgroups, cpusets and affinity allow
+  kXmlFile,    // `text` is the path of a file by lstopo or hwloc
+  kSynthetic,  // `text` is hwloc's notation, for example "package:2 [numa] core:4 pu:2"
+};
+
+struct TopologySource {
+  TopologyKind kind = TopologyKind::kMachine;
+  std::string text = {};
+};
+
+/// Errors: kInvalidArgument for a text or file that hwloc does not take; kSystem.
+base::Result<Topology> read_topology(const TopologySource& source);
+
+struct PlacementOptions {
+  int ranks = 1;
+  int threads_per_rank = 0;      // 0: every core the rank can have
+  bool simulate = false;         // ranks share nodes that are one in truth
+  bool efficient_cores = false;  // use the slower cores of hybrid processors too
+  bool second_threads = false;   // use all hardware threads of a core, not one
+  int reserve_cores = 0;         // cores of the first node left to others, where there are enough
+  double cpu_quota = 0;  // CPUs of time the cgroup grants, see read_cpu_quota(); 0: no limit
+};
+
+struct RankPlacement {
+  int os_node = -1;       // -1 when simulated: memory is bound nowhere
+  std::vector<int> cpus;  // OS CPU of each thread
+};
+
+struct Placement {
+  std::vector<RankPlacement> ranks;
+  bool oversubscribed =
+      false;         // some CPU got two threads, or the quota is smaller than the threads
+  std::string note;  // why, for people; empty if there is nothing to say
+};
+
+/// Gives every rank a node and CPUs. Not simulated, rank r gets the r-th node that has cores;
+/// simulated, ranks are dealt to those nodes in runs and split their cores. Error:
+/// kInvalidArgument when there are fewer nodes than ranks and it is no simulation.
+base::Result<Placement> cpus_for_ranks(const Topology& topology, const PlacementOptions& options);
+
+/// CPUs of time the tightest of this process's cgroups grants (cpu.max, or cpu.cfs_quota_us of
+/// version 1); 0 when there is no limit or it cannot be read. `root` is where / is.
+double read_cpu_quota(const std::string& root = "");
+
+}  // namespace shm
