@@ -18,7 +18,7 @@ struct Column {
   int32_t sequence = 0;  // index into Step::block_tables
   int64_t position = 0;  // of the token in its sequence; all earlier positions are in the KV cache
                          // or come before this column in the same step
-  bool wants_logits = false;
+  uint32_t wants_logits = 0;  // 0 or 1
 };
 
 struct Step {
@@ -39,6 +39,7 @@ struct RunnerShape {
   int64_t context = 0;          // positions a sequence may have
   int32_t kv_block_count = 0;   // blocks of the pool, ids [0, kv_block_count)
   int columns_max = 0;          // columns of one step
+  int logit_columns_max = 0;    // columns of one step that may want logits
 };
 
 class StepRunner {

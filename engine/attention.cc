@@ -1,0 +1,305 @@
+// Attention of one layer on one rank: own q, k and v rows, rope, own heads against the own KV cache,
+// own rows of the output projection.
+//
+//   input -> [norm] q k v rows --wait--> [q norm, rope] attend own heads --gather heads-->
+//         own output rows + residual --gather hidden-->
+//
+// A thread computes whole K and V heads, so that it can normalise, turn and store a key itself and
+// one wait is enough before all heads attend. With a norm over the full width of all heads the q and
+// k rows are gathered first; in decode each key is then stored by the thread that attends with it.
+#include <algorithm>
+
+#include "base/limits.h"
+#include "engine/pass.h"
+
+namespace engine {
+
+namespace {
+
+size_t as_size(int64_t n) { return static_cast<size_t>(n); }
+
+bool is_q8(const Matrix& matrix) {
+  return !matrix.empty() && matrix.activations == kernels::ActivationFormat::kQ8;
+}
+
+void add_bias(const kernels::Ops& ops, const float* bias, int64_t n, float* y) {
+  if (bias != nullptr) ops.add(y, bias, n, y);
+}
+
+}  // namespace
+
+base::Wait Pass::attention(size_t layer) {
+  base::Wait wait = project(layer);
+  if (wait != base::Wait::kOk) return wait;
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  if (attention.qk_norm == model::QkNorm::kFullWidth) {
+    wait = normalise_full_width(layer);
+    if (wait != base::Wait::kOk) return wait;
+  }
+  attend(layer);
+  wait = gather(as_size(columns() * rank_.share.blocks[layer].heads.size() * attention.value_dim));
+  if (wait != base::Wait::kOk) return wait;
+  return attention_output(layer);
+}
+
+// Own q, k and v rows of all columns. Work is cut by panels: first the K heads, then the V heads,
+// each whole, then the q rows.
+base::Wait Pass::project(size_t layer) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const bool full_width = attention.qk_norm == model::QkNorm::kFullWidth;
+  const auto fill = [&](int64_t c, float* x) {
+    if (layer == 0) {
+      const int32_t token = step_.columns()[as_size(c)].token;
+      int owner = 0;
+      while (!rank_.options.plan->ranks[as_size(owner)].vocabulary.contains(token)) owner++;
+      std::copy_n(incoming(owner) + c * rank_.spec.hidden, rank_.spec.hidden, x);
+    } else {
+      assemble([&](int r) { return share_of(r, layer - 1).hidden; }, 1, c, x);
+    }
+    rank_.ops.rms_norm(x, weights.attention_norm, rank_.spec.hidden, rank_.spec.norm_epsilon, x);
+  };
+  const bool q8 = is_q8(weights.q) || is_q8(weights.k) || is_q8(weights.v);
+  const Activations* x = nullptr;
+  base::Wait wait =
+      prepare(rank_.normed, scratch_.normed, columns(), rank_.spec.hidden, q8, fill, &x);
+  if (wait != base::Wait::kOk) return wait;
+
+  const int64_t kv_heads = share.kv_heads.size();
+  const int64_t k_panels = weights.k.panel_count(), v_panels = weights.v.panel_count();
+  const int64_t kv_panels = kv_heads * (k_panels + v_panels);
+  const plan::Range own = part(kv_panels + weights.q.panel_count());
+  // A head belongs to the thread whose part holds its middle panel.
+  const auto owns = [&](int64_t first, int64_t count) { return own.contains(first + count / 2); };
+  for (int64_t head = 0; head < kv_heads; head++) {
+    if (owns(head * k_panels, k_panels)) {
+      multiply({.matrix = weights.k, .index = head, .panels = {0, k_panels}, .x = *x,
+                .entries = all_columns(), .y = rank_.k.data() + head * attention.head_dim,
+                .y_stride = as_size(kv_heads * attention.head_dim)});
+      finish_key(layer, head);
+    }
+    if (owns(kv_heads * k_panels + head * v_panels, v_panels)) {
+      multiply({.matrix = weights.v, .index = head, .panels = {0, v_panels}, .x = *x,
+                .entries = all_columns(), .y = rank_.v.data() + head * attention.value_dim,
+                .y_stride = as_size(kv_heads * attention.value_dim)});
+      finish_value(layer, head);
+    }
+  }
+  const plan::Range q_panels{std::max<int64_t>(own.begin - kv_panels, 0),
+                             std::max<int64_t>(own.end - kv_panels, 0)};
+  const plan::Range q_rows = own_rows(q_panels, weights.q.rows);
+  float* q = full_width ? outgoing() : rank_.q.data();
+  const int64_t q_stride =
+      full_width ? weights.q.rows + kv_heads * attention.head_dim : weights.q.rows;
+  multiply({.matrix = weights.q, .panels = q_panels, .x = *x, .entries = all_columns(),
+            .y = q + q_rows.begin, .y_stride = as_size(q_stride)});
+  const float* bias = weights.q_bias;
+  if (bias != nullptr) bias += share.heads.begin * attention.head_dim + q_rows.begin;
+  for (int c = 0; c < columns() && !q_rows.empty(); c++) {
+    add_bias(rank_.ops, bias, q_rows.size(), q + c * q_stride + q_rows.begin);
+  }
+  return full_width ? gather(as_size(columns() * q_stride)) : barrier();
+}
+
+// After a K head's rows were computed: bias, then either norm, rope and cache, or (full-width norm)
+// into the slice to be gathered.
+void Pass::finish_key(size_t layer, int64_t own_head) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const int64_t dim = attention.head_dim, kv_width = share.kv_heads.size() * dim;
+  const float* bias = weights.k_bias;
+  if (bias != nullptr) bias += (share.kv_heads.begin + own_head) * dim;
+  for (int c = 0; c < columns(); c++) {
+    float* key = rank_.k.data() + c * kv_width + own_head * dim;
+    add_bias(rank_.ops, bias, dim, key);
+    if (attention.qk_norm == model::QkNorm::kFullWidth) {
+      const int64_t stride = weights.q.rows + kv_width;
+      std::copy_n(key, dim, outgoing() + c * stride + weights.q.rows + own_head * dim);
+      continue;
+    }
+    if (attention.qk_norm == model::QkNorm::kPerHead) {
+      rank_.ops.rms_norm(key, weights.k_norm, dim, rank_.spec.norm_epsilon, key);
+    }
+    store_key(layer, c, own_head, key);
+  }
+}
+
+void Pass::finish_value(size_t layer, int64_t own_head) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const int64_t dim = attention.value_dim;
+  const float* bias = rank_.options.weights->blocks[layer].v_bias;
+  if (bias != nullptr) bias += (share.kv_heads.begin + own_head) * dim;
+  for (int c = 0; c < columns(); c++) {
+    float* value = rank_.v.data() + (c * share.kv_heads.size() + own_head) * dim;
+    add_bias(rank_.ops, bias, dim, value);
+    const Column& column = step_.columns()[as_size(c)];
+    const int32_t block =
+        step_.blocks(column.sequence)[as_size(column.position / base::kKvBlockPositions)];
+    rank_.ops.store_v(rank_.options.kv->type(), value, attention.value_dim,
+                      static_cast<int>(column.position % base::kKvBlockPositions),
+                      rank_.options.kv->v_block(layer, block, own_head));
+  }
+}
+
+// Turns a key and writes it into its block. `key` is changed.
+void Pass::store_key(size_t layer, int c, int64_t own_head, float* key) {
+  rope(layer, c, key);
+  const Column& column = step_.columns()[as_size(c)];
+  const int32_t block =
+      step_.blocks(column.sequence)[as_size(column.position / base::kKvBlockPositions)];
+  rank_.ops.store_k(rank_.options.kv->type(), key, rank_.spec.blocks[layer].attention.head_dim,
+                    static_cast<int>(column.position % base::kKvBlockPositions),
+                    rank_.options.kv->k_block(layer, block, own_head));
+}
+
+// Own heads of q and k after a norm over all heads. In decode (one column per sequence) keys are
+// left to attend(), else they are stored here, which takes one more wait.
+base::Wait Pass::normalise_full_width(size_t layer) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const int64_t dim = attention.head_dim;
+  const bool one_each = step_.one_column_each() && redundant();
+  Buffer<float>& q = redundant() ? scratch_.q : rank_.q;
+  Buffer<float>& k = redundant() ? scratch_.k : rank_.k;
+  for (int c = 0; c < columns(); c++) {
+    if (!redundant() && !mine(c)) continue;
+    float* full = scratch_.full.data();
+    for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
+      const plan::Range heads = share_of(r, layer).heads;
+      const int64_t stride = (heads.size() + share_of(r, layer).kv_heads.size()) * dim;
+      std::copy_n(incoming(r) + c * stride, heads.size() * dim, full + heads.begin * dim);
+    }
+    rank_.ops.rms_norm(full, weights.q_norm, attention.heads * dim, rank_.spec.norm_epsilon, full);
+    std::copy_n(full + share.heads.begin * dim, share.heads.size() * dim,
+                q.data() + c * share.heads.size() * dim);
+    for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
+      const plan::Range heads = share_of(r, layer).heads, kv = share_of(r, layer).kv_heads;
+      const int64_t stride = (heads.size() + kv.size()) * dim;
+      std::copy_n(incoming(r) + c * stride + heads.size() * dim, kv.size() * dim,
+                  full + kv.begin * dim);
+    }
+    rank_.ops.rms_norm(full, weights.k_norm, attention.kv_heads * dim, rank_.spec.norm_epsilon,
+                       full);
+    std::copy_n(full + share.kv_heads.begin * dim, share.kv_heads.size() * dim,
+                k.data() + c * share.kv_heads.size() * dim);
+    for (int64_t head = 0; head < share.kv_heads.size() && !one_each; head++) {
+      if (redundant() && !mine(c)) continue;
+      store_key(layer, c, head, k.data() + (c * share.kv_heads.size() + head) * dim);
+    }
+  }
+  return one_each ? base::Wait::kOk : barrier();
+}
+
+// Every (column, own query head) of this thread. With keys still to be stored the unit is a (column,
+// own KV head) with all its query heads.
+void Pass::attend(size_t layer) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const int64_t heads = share.heads.size(), kv_heads = share.kv_heads.size();
+  const int64_t group = attention.heads / attention.kv_heads;
+  const bool stores = attention.qk_norm == model::QkNorm::kFullWidth && redundant() &&
+                      step_.one_column_each();
+  if (!stores) {
+    const plan::Range items = part(columns() * heads);
+    for (int64_t i = items.begin; i < items.end; i++) {
+      attend_head(layer, static_cast<int>(i / heads), i % heads);
+    }
+    return;
+  }
+  const plan::Range items = part(columns() * kv_heads);
+  for (int64_t i = items.begin; i < items.end; i++) {
+    const auto c = static_cast<int>(i / kv_heads);
+    const int64_t kv_head = i % kv_heads;
+    store_key(layer, c, kv_head,
+              scratch_.k.data() + (c * kv_heads + kv_head) * attention.head_dim);
+    const int64_t first = (share.kv_heads.begin + kv_head) * group;
+    for (int64_t head = std::max(first, share.heads.begin);
+         head < std::min(first + group, share.heads.end); head++) {
+      attend_head(layer, c, head - share.heads.begin);
+    }
+  }
+}
+
+void Pass::attend_head(size_t layer, int c, int64_t own_head) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const Column& column = step_.columns()[as_size(c)];
+  const int64_t heads = share.heads.size();
+  const bool own_q = attention.qk_norm == model::QkNorm::kFullWidth && redundant();
+  const float* q = (own_q ? scratch_.q : rank_.q).data() +
+                   (c * heads + own_head) * attention.head_dim;
+  float* head = scratch_.head.data();
+  std::copy_n(q, attention.head_dim, head);
+  if (attention.qk_norm == model::QkNorm::kPerHead) {
+    rank_.ops.rms_norm(head, weights.q_norm, attention.head_dim, rank_.spec.norm_epsilon, head);
+  }
+  rope(layer, c, head);
+
+  const int64_t group = attention.heads / attention.kv_heads;
+  const int64_t kv_head = (share.heads.begin + own_head) / group - share.kv_heads.begin;
+  const auto blocks = step_.blocks(column.sequence);
+  const int64_t positions = column.position + 1;
+  for (int64_t b = 0; b * base::kKvBlockPositions < positions; b++) {
+    const int32_t block = blocks[as_size(b)];
+    scratch_.k_blocks[as_size(b)] = rank_.options.kv->k_block(layer, block, kv_head);
+    scratch_.v_blocks[as_size(b)] = rank_.options.kv->v_block(layer, block, kv_head);
+  }
+  rank_.ops.attend({.q = head,
+                    .k_blocks = scratch_.k_blocks.data(),
+                    .v_blocks = scratch_.v_blocks.data(),
+                    .positions = positions,
+                    .head_dim = attention.head_dim,
+                    .value_dim = attention.value_dim,
+                    .scale = attention.scale,
+                    .kv_type = rank_.options.kv->type(),
+                    .out = outgoing() + (c * heads + own_head) * attention.value_dim});
+}
+
+void Pass::rope(size_t layer, int c, float* head) const {
+  const model::Rope& rope = rank_.spec.blocks[layer].attention.rope;
+  const size_t at = (as_size(rank_.rope_table_of[layer]) * as_size(rank_.options.shape.columns_max) +
+                     as_size(c)) *
+                    as_size(rank_.rope_pairs_max);
+  rank_.ops.rope(rope.style == model::RopeStyle::kInterleaved ? kernels::RopePairs::kInterleaved
+                                                              : kernels::RopePairs::kHalves,
+                 rank_.cos.data() + at, rank_.sin.data() + at, rope.dims, head);
+}
+
+// Own rows of the output projection, added to the residual stream, and the gather of the latter.
+base::Wait Pass::attention_output(size_t layer) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const Matrix& output = weights.attention_output;
+  const auto fill = [&](int64_t c, float* x) {
+    assemble([&](int r) { return share_of(r, layer).heads; }, attention.value_dim, c, x);
+  };
+  const Activations* x = nullptr;
+  base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(),
+                            attention.heads * attention.value_dim, is_q8(output), fill, &x);
+  if (wait != base::Wait::kOk) return wait;
+
+  const plan::Range panels = part(output.panel_count());
+  const plan::Range rows = own_rows(panels, output.rows);
+  const int64_t stride = output.rows;
+  float* out = outgoing();
+  multiply({.matrix = output, .panels = panels, .x = *x, .entries = all_columns(),
+            .y = out + rows.begin, .y_stride = as_size(stride)});
+  const float* bias = weights.attention_output_bias;
+  if (bias != nullptr) bias += share.hidden.begin + rows.begin;
+  for (int c = 0; c < columns() && !rows.empty(); c++) {
+    float* residual = rank_.hidden.data() + c * stride + rows.begin;
+    float* y = out + c * stride + rows.begin;
+    add_bias(rank_.ops, bias, rows.size(), y);
+    rank_.ops.add(residual, y, rows.size(), residual);
+    std::copy_n(residual, rows.size(), y);
+  }
+  return gather(as_size(columns() * stride));
+}
+
+}  // namespace engine

@@ -1,0 +1,218 @@
+// The way of a step through all layers, and what every part of it uses: gathers, barriers, products.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/pass.h"
+
+namespace engine {
+
+namespace {
+
+size_t as_size(int64_t n) { return static_cast<size_t>(n); }
+
+// Counts the time between its construction and destruction as waiting.
+class WaitTimer {
+ public:
+  explicit WaitTimer(uint64_t& total_ns)
+      : total_ns_(total_ns), begin_(std::chrono::steady_clock::now()) {}
+  ~WaitTimer() {
+    total_ns_ += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                           std::chrono::steady_clock::now() - begin_)
+                                           .count());
+  }
+  WaitTimer(const WaitTimer&) = delete;
+  WaitTimer& operator=(const WaitTimer&) = delete;
+
+ private:
+  uint64_t& total_ns_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+// The rank whose vocabulary rows hold `token`.
+int owner_of(const plan::Plan& plan, int32_t token) {
+  int rank = 0;
+  while (!plan.ranks[as_size(rank)].vocabulary.contains(token)) rank++;
+  return rank;
+}
+
+}  // namespace
+
+base::Wait Pass::run() {
+  scratch_.layer_waits = 0;
+  scratch_.wait_ns = 0;
+  std::fill_n(scratch_.faults.data(), columns(), -1);
+  base::Wait wait = embed();
+  if (wait != base::Wait::kOk) return wait;
+  scratch_.layer_waits = 0;
+  for (size_t layer = 0; layer < rank_.spec.blocks.size(); layer++) {
+    wait = attention(layer);
+    if (wait != base::Wait::kOk) return wait;
+    wait = feed_forward(layer);
+    if (wait != base::Wait::kOk) return wait;
+  }
+  const uint64_t layer_waits = scratch_.layer_waits;
+  wait = final_logits();
+  scratch_.layer_waits = layer_waits;
+  if (scratch_.thread == 0) {
+    std::copy_n(scratch_.faults.data(), columns(), rank_.fault_layer.data());
+  }
+  return wait;
+}
+
+// Publishes this rank's part of the current gather and waits for the others'.
+base::Wait Pass::gather(size_t floats) {
+  const WaitTimer timer(scratch_.wait_ns);
+  scratch_.layer_waits++;
+  const base::Wait wait =
+      rank_.options.exchange->arrive_and_wait(scratch_.sequence, floats * sizeof(float));
+  scratch_.sequence++;
+  // The other threads of this rank may be at the barrier, where no peer is watched.
+  if (wait != base::Wait::kOk) rank_.barrier.abort();
+  return wait;
+}
+
+base::Wait Pass::barrier() {
+  if (threads() == 1) return base::Wait::kOk;
+  const WaitTimer timer(scratch_.wait_ns);
+  scratch_.layer_waits++;
+  return rank_.barrier.arrive_and_wait();
+}
+
+float* Pass::outgoing() {
+  return reinterpret_cast<float*>(rank_.options.exchange->outgoing(scratch_.sequence));
+}
+
+const float* Pass::incoming(int rank) const {
+  return reinterpret_cast<const float*>(
+      rank_.options.exchange->incoming(scratch_.sequence - 1, rank));
+}
+
+// This thread's even part of [0, total).
+plan::Range Pass::part(int64_t total) const {
+  return {total * scratch_.thread / threads(), total * (scratch_.thread + 1) / threads()};
+}
+
+// The rows of some panels of a matrix that has `rows`.
+plan::Range Pass::own_rows(plan::Range panels, int64_t rows) const {
+  return {std::min(panels.begin * kernels::kPanelRows, rows),
+          std::min(panels.end * kernels::kPanelRows, rows)};
+}
+
+const plan::BlockShare& Pass::share_of(int rank, size_t layer) const {
+  return rank_.options.plan->ranks[as_size(rank)].blocks[layer];
+}
+
+std::span<const int32_t> Pass::all_columns() const {
+  return {rank_.identity.data(), as_size(columns())};
+}
+
+void Pass::multiply(const Product& product) {
+  const plan::Range rows = own_rows(product.panels, product.matrix.rows);
+  if (rows.empty() || product.entries.empty()) return;
+  for (size_t i = 0; i < product.entries.size(); i++) {
+    const int32_t entry = product.entries[i];
+    scratch_.x[i] = product.x.column(product.matrix.activations,
+                                     as_size(entry / product.entries_per_column));
+    scratch_.y[i] = product.y + as_size(entry - product.first_entry) * product.y_stride;
+  }
+  rank_.ops.matmul[static_cast<size_t>(product.matrix.layout)](
+      {.panels = product.matrix.panels + as_size(product.index) * product.matrix.matrix_bytes +
+                 as_size(product.panels.begin) * product.matrix.panel_bytes,
+       .row_count = rows.size(),
+       .k = product.matrix.k,
+       .type = product.matrix.type,
+       .x = scratch_.x.data(),
+       .y = scratch_.y.data(),
+       .columns = static_cast<int>(product.entries.size())});
+}
+
+// Token embeddings: the rank that owns a token's row publishes it; and the rope angles of the step.
+base::Wait Pass::embed() {
+  const Matrix& table = rank_.options.weights->token_embedding;
+  const int64_t hidden = rank_.spec.hidden;
+  const int64_t row_bytes = kernels::row_bytes(table.type, hidden);
+  for (int c = 0; c < columns(); c++) {
+    if (!mine(c)) continue;
+    const Column& column = step_.columns()[as_size(c)];
+    for (size_t t = 0; t < rank_.rope_tables.size(); t++) {
+      const size_t at = (t * as_size(rank_.options.shape.columns_max) + as_size(c)) *
+                        as_size(rank_.rope_pairs_max);
+      rank_.rope_tables[t].angles(column.position, rank_.cos.data() + at, rank_.sin.data() + at);
+    }
+    if (!rank_.share.vocabulary.contains(column.token)) continue;
+    const int64_t row = column.token - rank_.share.vocabulary.begin;
+    const std::byte* panel = table.panels + as_size(row / kernels::kPanelRows) * table.panel_bytes;
+    kernels::dequantise_row(table.type, panel + row % kernels::kPanelRows * row_bytes, hidden,
+                            outgoing() + c * hidden);
+  }
+  const base::Wait wait = gather(as_size(columns() * hidden));
+  if (wait != base::Wait::kOk) return wait;
+
+  // The residual stream of this thread's rows starts as the embedding.
+  const plan::Range own = rank_.share.blocks.empty() ? plan::Range{} : rank_.share.blocks[0].hidden;
+  const int64_t panels = (own.size() + kernels::kPanelRows - 1) / kernels::kPanelRows;
+  const plan::Range rows = own_rows(part(panels), own.size());
+  for (int c = 0; c < columns() && !rows.empty(); c++) {
+    const int32_t token = step_.columns()[as_size(c)].token;
+    std::copy_n(incoming(owner_of(*rank_.options.plan, token)) + c * hidden + own.begin + rows.begin,
+                rows.size(), rank_.hidden.data() + c * own.size() + rows.begin);
+  }
+  return wait;
+}
+
+// Final norm and output matrix for the columns that want logits, a few columns per gather.
+base::Wait Pass::final_logits() {
+  const auto wanted = step_.wanted();
+  const int64_t vocabulary = rank_.spec.vocabulary, hidden = rank_.spec.hidden;
+  const plan::Plan& plan = *rank_.options.plan;
+  const Matrix& output = rank_.options.weights->output;
+  const float* norm = rank_.options.weights->output_norm;
+  const bool q8 = output.activations == kernels::ActivationFormat::kQ8;
+  // Every wanted column's input is kept before the first gather of logits overwrites the slices.
+  Activations& inputs = redundant() ? scratch_.normed : rank_.normed;
+  const size_t last = rank_.spec.blocks.size() - 1;
+  const auto fill = [&](int64_t i, float* x) {
+    assemble([&](int r) { return share_of(r, last).hidden; }, 1, wanted[as_size(i)], x);
+    rank_.ops.rms_norm(x, norm, hidden, rank_.spec.norm_epsilon, x);
+  };
+  const Activations* x = nullptr;
+  base::Wait wait = prepare(inputs, inputs, static_cast<int64_t>(wanted.size()), hidden, q8, fill, &x);
+  if (wait != base::Wait::kOk) return wait;
+
+  int64_t rows_max = 1;
+  for (const plan::RankShare& share : plan.ranks) {
+    rows_max = std::max(rows_max, share.vocabulary.size());
+  }
+  const auto slice_floats =
+      static_cast<int64_t>(rank_.options.exchange->slice_bytes_max() / sizeof(float));
+  const auto batch = as_size(std::max<int64_t>(1, slice_floats / rows_max));
+  const plan::Range panels = part(output.panel_count());
+  const plan::Range mine_of_all = part(vocabulary);
+  for (size_t first = 0; first < wanted.size(); first += batch) {
+    const size_t count = std::min(batch, wanted.size() - first);
+    multiply({.matrix = output,
+              .panels = panels,
+              .x = *x,
+              .entries = {rank_.identity.data() + first, count},
+              .first_entry = static_cast<int32_t>(first),
+              .y = outgoing() + panels.begin * kernels::kPanelRows,
+              .y_stride = as_size(output.rows)});
+    wait = gather(count * as_size(output.rows));
+    if (wait != base::Wait::kOk) return wait;
+    if (!rank_.options.keeps_logits) continue;
+    for (int r = 0; r < plan.rank_count(); r++) {
+      const plan::Range rows = plan.ranks[as_size(r)].vocabulary;
+      const plan::Range copied{std::max(rows.begin, mine_of_all.begin),
+                               std::min(rows.end, mine_of_all.end)};
+      for (size_t i = 0; i < count && copied.begin < copied.end; i++) {
+        std::copy_n(incoming(r) + as_size(rows.size()) * i + copied.begin - rows.begin,
+                    copied.size(),
+                    rank_.logits.data() + (first + i) * as_size(vocabulary) + copied.begin);
+      }
+    }
+  }
+  return wait;
+}
+
+}  // namespace engine

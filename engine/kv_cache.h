@@ -1,0 +1,60 @@
+// The KV pool of one rank: where keys and values of each layer, block and KV head lie.
+//
+//   pool: layer 0: block 0: head 0: K [head_dim][64] V [64][value_dim], head 1: …   block 1: …
+//         layer 1: …
+//
+// A block holds kKvBlockPositions positions of one sequence and is one attention chunk. Which block
+// belongs to which sequence is the leader's business (block tables of a step).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "plan/rows.h"
+
+namespace engine {
+
+class KvPool {
+ public:
+  /// Layout only. REQUIRES: block_count > 0.
+  KvPool(const model::ModelSpec& spec, const plan::RankShare& share, kernels::KvType type,
+         int32_t block_count);
+
+  /// Size of the memory that bind() wants; 64-byte aligned.
+  size_t bytes() const { return bytes_; }
+  /// `memory` [bytes()] must outlive the pool.
+  void bind(std::byte* memory) { memory_ = memory; }
+
+  kernels::KvType type() const { return type_; }
+  int32_t block_count() const { return block_count_; }
+
+  /// K and V of one block; `own_head` counts from the rank's first KV head.
+  std::byte* k_block(size_t layer, int32_t block, int64_t own_head) const {
+    const Layer& l = layers_[layer];
+    return memory_ + l.offset +
+           (static_cast<size_t>(block) * l.head_count + static_cast<size_t>(own_head)) *
+               l.head_bytes;
+  }
+  std::byte* v_block(size_t layer, int32_t block, int64_t own_head) const {
+    return k_block(layer, block, own_head) + layers_[layer].k_bytes;
+  }
+
+ private:
+  struct Layer {
+    size_t offset = 0;
+    size_t head_count = 0;  // own KV heads
+    size_t k_bytes = 0;     // K of one block and head
+    size_t head_bytes = 0;  // K and V of one block and head
+  };
+
+  kernels::KvType type_;
+  int32_t block_count_;
+  std::vector<Layer> layers_;
+  size_t bytes_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace engine

@@ -1,0 +1,228 @@
+// One thread's walk through a step: what it may read, where it may write, and how it waits.
+//
+// All threads of all ranks run the same code on the same step; what differs is the share of rows,
+// heads and columns. `Rank` holds what the threads of a rank have in common, `ThreadScratch` what one
+// thread has to itself, `Pass` ties both to a step.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/exchange.h"
+#include "engine/buffer.h"
+#include "engine/kv_cache.h"
+#include "engine/step_record.h"
+#include "engine/team.h"
+#include "engine/weights.h"
+#include "kernels/math.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "plan/rows.h"
+
+namespace engine {
+
+/// Up to this many columns every thread normalises and quantises all of them for itself, which
+/// saves a wait; beyond, the threads share that work and meet at a barrier.
+inline constexpr int kRedundantColumns = 4;
+
+/// Rows of gate, then of up, that one thread computes before it multiplies them.
+inline constexpr int64_t kUpRows = 4 * kernels::kPanelRows;
+
+/// Columns of activations as the products want them. Strides in elements, 64-byte multiples, the
+/// same for every row length up to k_max.
+struct Activations {
+  Buffer<float> f32;       // [columns][f32_stride]
+  Buffer<std::byte> q8;    // [columns][q8_stride]
+  size_t f32_stride = 0;
+  size_t q8_stride = 0;
+
+  Activations() = default;
+  Activations(size_t columns, int64_t k_max);
+  const std::byte* column(kernels::ActivationFormat format, size_t index) const;
+};
+
+/// What one layer takes from the exchange, and the largest sizes over all layers.
+struct RankLimits {
+  int64_t heads_width = 0;       // own heads * max(head_dim, value_dim)
+  int64_t kv_width = 0;          // own KV heads * max(head_dim, value_dim)
+  int64_t attention_width = 0;   // all heads * max(head_dim, value_dim)
+  int64_t hidden_rows = 0;       // own hidden rows
+  int64_t entries = 0;           // expert slots per column, 1 if dense
+  int64_t width = 0;             // max width of one expert or dense layer
+  int64_t experts = 0;
+};
+
+struct RankOptions {
+  const model::ModelSpec* spec = nullptr;
+  const plan::Plan* plan = nullptr;
+  int rank = 0;
+  const Weights* weights = nullptr;
+  const KvPool* kv = nullptr;
+  const kernels::Ops* ops = nullptr;
+  base::Exchange* exchange = nullptr;
+  int threads = 1;
+  RunnerShape shape;
+  bool keeps_logits = false;  // only the leader assembles them
+};
+
+/// Bytes of the largest slice that any rank of `plan` publishes.
+size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int columns_max);
+
+/// What the threads of one rank share. Buffers are written in disjoint parts between two waits.
+struct Rank {
+  explicit Rank(const RankOptions& options);
+
+  // constant after construction; everything pointed to must outlive the rank
+  RankOptions options;
+  const model::ModelSpec& spec;
+  const plan::RankShare& share;
+  const kernels::Ops& ops;
+  RankLimits limits;
+  std::vector<kernels::RopeTable> rope_tables;
+  std::vector<int> rope_table_of;  // [layers] index into rope_tables
+  int64_t rope_pairs_max = 0;
+
+  // shared between the threads
+  Barrier barrier;
+  Buffer<float> hidden;           // [columns][own hidden rows] residual stream
+  Buffer<float> q, k, v;          // [columns][own heads or KV heads * head size]
+  Buffer<float> down;             // [columns * entries][own hidden rows]
+  Buffer<float> cos, sin;         // [rope tables][columns][rope_pairs_max]
+  Activations normed;             // [columns] input of q k v, output, router, gate and up
+  Activations intermediate;       // [columns * entries] input of down
+  Buffer<float> logits;           // [logit columns][vocabulary], leader only
+  Buffer<int32_t> fault_layer;    // [columns], written by thread 0
+  Buffer<int32_t> identity;       // [columns * entries] 0, 1, 2, …
+};
+
+/// What one thread has to itself; made by that thread, so that it lies on its node.
+struct ThreadScratch {
+  ThreadScratch(const Rank& rank, int thread);
+
+  int thread;
+  uint64_t sequence = 0;  // of the next gather; the same on all threads of the group
+  Activations normed;        // [kRedundantColumns]
+  Activations intermediate;  // [kRedundantColumns * entries]
+  Buffer<float> q, k;        // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
+  Buffer<float> full;        // [heads * head_dim] one column of all heads; or of all experts' scores
+  Buffer<float> head;        // [head size]
+  Buffer<float> up;          // [columns * entries][kUpRows]
+  Buffer<int32_t> chosen;    // [columns * entries] expert of each slot
+  Buffer<float> chosen_weight;   // [columns * entries]
+  Buffer<int32_t> grouped;   // [columns * entries] slots ordered by expert
+  Buffer<int32_t> group_begin;   // [experts + 1]
+  Buffer<int32_t> faults;    // [columns]
+  Buffer<const std::byte*> x;    // [columns * entries] arguments of a product
+  Buffer<float*> y;
+  Buffer<const std::byte*> k_blocks, v_blocks;  // [blocks of a context]
+
+  // statistics of the last step
+  uint64_t layer_waits = 0;  // inside layers
+  uint64_t wait_ns = 0;
+};
+
+/// A product of some panels of one matrix with some columns.
+struct Product {
+  const Matrix& matrix;
+  int64_t index = 0;      // which of the matrices
+  plan::Range panels;     // of that matrix
+  const Activations& x;
+  std::span<const int32_t> entries;  // output column of each product, from first_entry on
+  int32_t first_entry = 0;
+  int64_t entries_per_column = 1;    // input column = entry / this
+  float* y = nullptr;     // first row of the first panel, output column 0
+  size_t y_stride = 0;
+};
+
+class Pass {
+ public:
+  Pass(Rank& rank, ThreadScratch& scratch, const StepView& step)
+      : rank_(rank), scratch_(scratch), step_(step) {}
+
+  /// All layers and the logits. Every thread of every rank calls it with the same step.
+  base::Wait run();
+
+ private:
+  // forward.cc
+  base::Wait embed();
+  base::Wait final_logits();
+  base::Wait gather(size_t floats);
+  base::Wait barrier();
+  int columns() const { return static_cast<int>(step_.columns().size()); }
+  int threads() const { return rank_.options.threads; }
+  bool redundant() const { return columns() <= kRedundantColumns; }
+  bool mine(int64_t index) const { return index % threads() == scratch_.thread; }
+  plan::Range part(int64_t total) const;
+  plan::Range own_rows(plan::Range panels, int64_t rows) const;
+  const plan::BlockShare& share_of(int rank, size_t layer) const;
+  float* outgoing();
+  const float* incoming(int rank) const;
+  void multiply(const Product& product);
+  std::span<const int32_t> all_columns() const;
+  /// Joins one column of the last gather into `out`; rank r's slice of it was
+  /// [columns][range_of(r).size() * unit] floats. Overlapping ranges hold equal values.
+  template <class RangeOf>
+  void assemble(RangeOf range_of, int64_t unit, int64_t column, float* out) const;
+
+  // attention.cc
+  base::Wait attention(size_t layer);
+  base::Wait project(size_t layer);
+  void finish_key(size_t layer, int64_t own_head);
+  void finish_value(size_t layer, int64_t own_head);
+  base::Wait normalise_full_width(size_t layer);
+  void store_key(size_t layer, int column, int64_t own_head, float* key);
+  void attend(size_t layer);
+  void attend_head(size_t layer, int column, int64_t own_head);
+  base::Wait attention_output(size_t layer);
+  void rope(size_t layer, int column, float* head) const;
+
+  // feed_forward.cc
+  base::Wait feed_forward(size_t layer);
+  base::Wait choose_experts(size_t layer, const Activations& x);
+  void group_by_expert(int experts, int used);
+  std::span<const int32_t> entries_of(int64_t expert) const;
+  int64_t entries_per_column(size_t layer) const;
+  void gate_and_up(size_t layer, const Activations& x);
+  base::Wait down(size_t layer);
+
+  /// Fills, and quantises where `q8`, `count` columns of `k` activations: each thread all of its own
+  /// copy, or the threads together (then with a barrier). Returns where they are in `*out`.
+  template <class Fill>
+  base::Wait prepare(Activations& shared, Activations& own, int64_t count, int64_t k, bool q8,
+                     Fill fill, const Activations** out);
+
+  Rank& rank_;
+  ThreadScratch& scratch_;
+  const StepView& step_;
+};
+
+template <class RangeOf>
+void Pass::assemble(RangeOf range_of, int64_t unit, int64_t column, float* out) const {
+  for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
+    const plan::Range range = range_of(r);
+    if (range.empty()) continue;
+    const auto floats = static_cast<size_t>(range.size() * unit);
+    std::copy_n(incoming(r) + static_cast<size_t>(column) * floats, floats,
+                out + range.begin * unit);
+  }
+}
+
+template <class Fill>
+base::Wait Pass::prepare(Activations& shared, Activations& own, int64_t count, int64_t k, bool q8,
+                         Fill fill, const Activations** out) {
+  Activations& target = redundant() ? own : shared;
+  *out = &target;
+  for (int64_t i = 0; i < count; i++) {
+    if (!redundant() && !mine(i)) continue;
+    float* x = target.f32.data() + static_cast<size_t>(i) * target.f32_stride;
+    fill(i, x);
+    if (q8) rank_.ops.quantise(x, k, target.q8.data() + static_cast<size_t>(i) * target.q8_stride);
+  }
+  return redundant() ? base::Wait::kOk : barrier();
+}
+
+}  // namespace engine

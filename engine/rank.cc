@@ -1,0 +1,163 @@
+// Sizes of everything a rank and its threads allocate, once, before the first step.
+#include <algorithm>
+#include <numeric>
+
+#include "base/limits.h"
+#include "engine/pass.h"
+
+namespace engine {
+
+namespace {
+
+size_t as_size(int64_t n) { return static_cast<size_t>(n); }
+
+int64_t entries_per_column(const model::Block& block) {
+  return block.experts ? block.experts->used : 1;
+}
+
+int64_t width_of(const model::Block& block) {
+  return block.experts ? block.experts->width : block.dense_width;
+}
+
+RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share) {
+  RankLimits limits;
+  for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+    const model::Block& block = spec.blocks[layer];
+    const model::Attention& attention = block.attention;
+    const plan::BlockShare& own = share.blocks[layer];
+    const auto raise = [](int64_t& limit, int64_t value) { limit = std::max(limit, value); };
+    const int64_t head = std::max(attention.head_dim, attention.value_dim);
+    raise(limits.heads_width, own.heads.size() * head);
+    raise(limits.kv_width, own.kv_heads.size() * head);
+    raise(limits.attention_width, attention.heads * head);
+    raise(limits.hidden_rows, own.hidden.size());
+    raise(limits.entries, entries_per_column(block));
+    raise(limits.width, width_of(block));
+    raise(limits.experts, block.experts ? block.experts->count : 1);
+  }
+  return limits;
+}
+
+kernels::RopeSpec rope_spec(const model::Rope& rope, const float* factors) {
+  kernels::RopeSpec spec;
+  spec.dims = rope.dims;
+  spec.base = static_cast<double>(rope.base);
+  switch (rope.scaling) {
+    case model::RopeScaling::kNone: spec.scaling = kernels::RopeScaling::kNone; break;
+    case model::RopeScaling::kLinear: spec.scaling = kernels::RopeScaling::kLinear; break;
+    case model::RopeScaling::kYarn: spec.scaling = kernels::RopeScaling::kYarn; break;
+  }
+  spec.factor = static_cast<double>(rope.factor);
+  spec.original_context = rope.original_context;
+  spec.ext_factor = static_cast<double>(rope.ext_factor);
+  spec.attention_factor = static_cast<double>(rope.attention_factor);
+  spec.beta_fast = static_cast<double>(rope.beta_fast);
+  spec.beta_slow = static_cast<double>(rope.beta_slow);
+  if (factors != nullptr) spec.factors.assign(factors, factors + rope.dims / 2);
+  return spec;
+}
+
+bool same_rope(const model::Rope& a, const model::Rope& b) {
+  return a.style == b.style && a.dims == b.dims && a.base == b.base && a.scaling == b.scaling &&
+         a.factor == b.factor && a.original_context == b.original_context &&
+         a.ext_factor == b.ext_factor && a.attention_factor == b.attention_factor &&
+         a.beta_fast == b.beta_fast && a.beta_slow == b.beta_slow;
+}
+
+}  // namespace
+
+Activations::Activations(size_t columns, int64_t k_max) {
+  const size_t floats = round_up(as_size(k_max), 16);
+  f32_stride = floats;
+  q8_stride = kernels::activation_bytes(kernels::ActivationFormat::kQ8,
+                                        static_cast<int64_t>(round_up(floats, 32)));
+  f32 = Buffer<float>(columns * f32_stride);
+  q8 = Buffer<std::byte>(columns * q8_stride);
+}
+
+const std::byte* Activations::column(kernels::ActivationFormat format, size_t index) const {
+  if (format == kernels::ActivationFormat::kQ8) return q8.data() + index * q8_stride;
+  return reinterpret_cast<const std::byte*>(f32.data() + index * f32_stride);
+}
+
+size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int columns_max) {
+  int64_t floats = columns_max * spec.hidden;  // token embeddings come as whole rows
+  for (const plan::RankShare& share : plan.ranks) {
+    floats = std::max(floats, share.vocabulary.size());  // at least one column of logits
+    for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+      const model::Block& block = spec.blocks[layer];
+      const plan::BlockShare& own = share.blocks[layer];
+      const int64_t per_column[] = {
+          own.heads.size() * block.attention.value_dim,
+          (own.heads.size() + own.kv_heads.size()) * block.attention.head_dim,
+          own.experts.size(), entries_per_column(block) * own.width.size()};
+      for (const int64_t n : per_column) floats = std::max(floats, columns_max * n);
+    }
+  }
+  return as_size(floats) * sizeof(float);
+}
+
+Rank::Rank(const RankOptions& o)
+    : options(o),
+      spec(*o.spec),
+      share(o.plan->ranks[as_size(o.rank)]),
+      ops(*o.ops),
+      limits(limits_of(spec, share)),
+      barrier(o.threads) {
+  const size_t columns = as_size(o.shape.columns_max);
+  const size_t entries = columns * as_size(limits.entries);
+  hidden = Buffer<float>(columns * as_size(limits.hidden_rows));
+  q = Buffer<float>(columns * as_size(limits.heads_width));
+  k = Buffer<float>(columns * as_size(limits.kv_width));
+  v = Buffer<float>(columns * as_size(limits.kv_width));
+  down = Buffer<float>(entries * as_size(limits.hidden_rows));
+  normed = Activations(columns, std::max(spec.hidden, limits.attention_width));
+  intermediate = Activations(entries, limits.width);
+  if (o.keeps_logits) logits = Buffer<float>(as_size(o.shape.logit_columns_max * spec.vocabulary));
+  fault_layer = Buffer<int32_t>(columns);
+  identity = Buffer<int32_t>(entries);
+  std::iota(identity.data(), identity.data() + entries, 0);
+
+  for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+    const model::Rope& rope = spec.blocks[layer].attention.rope;
+    size_t first = 0;  // the first layer with the same rope
+    while (!same_rope(spec.blocks[first].attention.rope, rope)) first++;
+    if (first == layer) {
+      rope_table_of.push_back(static_cast<int>(rope_tables.size()));
+      rope_tables.emplace_back(rope_spec(rope, o.weights->rope_factors));
+      rope_pairs_max = std::max<int64_t>(rope_pairs_max, rope.dims / 2);
+    } else {
+      rope_table_of.push_back(rope_table_of[first]);
+    }
+  }
+  const size_t angles = rope_tables.size() * columns * as_size(rope_pairs_max);
+  cos = Buffer<float>(angles);
+  sin = Buffer<float>(angles);
+}
+
+ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread_index) {
+  const RankLimits& limits = rank.limits;
+  const size_t columns = as_size(rank.options.shape.columns_max);
+  const size_t entries = columns * as_size(limits.entries);
+  const size_t few = std::min<size_t>(kRedundantColumns, columns);
+  normed = Activations(few, std::max(rank.spec.hidden, limits.attention_width));
+  intermediate = Activations(few * as_size(limits.entries), limits.width);
+  q = Buffer<float>(few * as_size(limits.heads_width));
+  k = Buffer<float>(few * as_size(limits.kv_width));
+  full = Buffer<float>(as_size(std::max(limits.attention_width, limits.experts)));
+  head = Buffer<float>(as_size(limits.attention_width));
+  up = Buffer<float>(entries * kUpRows);
+  chosen = Buffer<int32_t>(entries);
+  chosen_weight = Buffer<float>(entries);
+  grouped = Buffer<int32_t>(entries);
+  group_begin = Buffer<int32_t>(as_size(limits.experts) + 1);
+  faults = Buffer<int32_t>(columns);
+  x = Buffer<const std::byte*>(entries);
+  y = Buffer<float*>(entries);
+  const size_t blocks = as_size((rank.options.shape.context + base::kKvBlockPositions - 1) /
+                                base::kKvBlockPositions);
+  k_blocks = Buffer<const std::byte*>(blocks);
+  v_blocks = Buffer<const std::byte*>(blocks);
+}
+
+}  // namespace engine

@@ -1,0 +1,112 @@
+#include "engine/rank_engine.h"
+
+#include <chrono>
+
+namespace engine {
+
+namespace {
+
+base::Error group_ended(base::Wait wait) {
+  switch (wait) {
+    case base::Wait::kTimeout:
+      return {base::Code::kTimeout,
+              "a rank of the group did not answer in time; the step was given up"};
+    case base::Wait::kAborted:
+      return {base::Code::kCancelled, "the group was told to stop in the middle of a step"};
+    default:
+      return {base::Code::kPeerLost, "another worker of the group died; the step was given up"};
+  }
+}
+
+}  // namespace
+
+size_t kv_pool_bytes(const model::ModelSpec& spec, const plan::RankShare& share,
+                     kernels::KvType type, int32_t block_count) {
+  return KvPool(spec, share, type, block_count).bytes();
+}
+
+RankEngine::RankEngine(RankEngineOptions options)
+    : options_(std::move(options)),
+      weights_(bind_weights(*options_.weight_map, options_.weights)),
+      kv_(options_.model->spec, options_.plan.ranks[static_cast<size_t>(options_.rank)],
+          options_.kv_type, options_.shape.kv_block_count),
+      scratch_(options_.cpus.size()),
+      waits_(options_.cpus.size()),
+      view_(options_.shape) {
+  kv_.bind(options_.kv_memory);
+}
+
+base::Result<std::unique_ptr<RankEngine>> RankEngine::start(RankEngineOptions options) {
+  std::unique_ptr<RankEngine> engine(new RankEngine(std::move(options)));
+  RankEngineOptions& o = engine->options_;
+  ASSIGN_OR_RETURN(engine->team_, ThreadTeam::start(o.cpus));
+  engine->rank_ = std::make_unique<Rank>(RankOptions{.spec = &o.model->spec,
+                                                     .plan = &o.plan,
+                                                     .rank = o.rank,
+                                                     .weights = &engine->weights_,
+                                                     .kv = &engine->kv_,
+                                                     .ops = o.ops,
+                                                     .exchange = o.exchange,
+                                                     .threads = engine->team_->size(),
+                                                     .shape = o.shape,
+                                                     .keeps_logits = o.rank == 0});
+  engine->team_->run([raw = engine.get()](int t) {
+    auto& scratch = raw->scratch_[static_cast<size_t>(t)];
+    scratch = std::make_unique<ThreadScratch>(*raw->rank_, t);
+    scratch->sequence = raw->options_.first_gather;
+  });
+  engine->job_ = [raw = engine.get()](int t) {
+    const auto i = static_cast<size_t>(t);
+    raw->waits_[i] = Pass(*raw->rank_, *raw->scratch_[i], raw->view_).run();
+  };
+  engine->stats_.layers = o.model->spec.blocks.size();
+  return engine;
+}
+
+base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
+  RETURN_IF_ERROR(view_.decode(record));
+  const auto begin = std::chrono::steady_clock::now();
+  team_->run(job_);
+  for (const base::Wait wait : waits_) {
+    if (wait != base::Wait::kOk) return group_ended(wait);
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  stats_.steps++;
+  stats_.layer_waits = scratch_[0]->layer_waits;
+  stats_.wait_ns += scratch_[0]->wait_ns;
+  stats_.step_ns += static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  const size_t rows = rank_->options.keeps_logits ? view_.wanted().size() : 0;
+  return StepOutput{
+      .logits = {rank_->logits.data(), rows * static_cast<size_t>(options_.shape.vocabulary)},
+      .fault_layer = {rank_->fault_layer.data(), view_.columns().size()}};
+}
+
+LeaderRunner::LeaderRunner(RankEngine& engine, shm::StepBoard* board)
+    : engine_(engine), board_(board), record_(step_record_bytes_max(engine.shape())) {}
+
+base::Result<StepOutput> LeaderRunner::run(const Step& step) {
+  ASSIGN_OR_RETURN(const size_t bytes, encode_step(step, engine_.shape(), record_));
+  const std::span<const std::byte> record(record_.data(), bytes);
+  if (board_ != nullptr) {
+    const base::Wait wait = board_->publish(next_sequence_++, record);
+    if (wait != base::Wait::kOk) return group_ended(wait);
+  }
+  return engine_.run(record);
+}
+
+Follower::Follower(RankEngine& engine, shm::StepBoard& board) : engine_(engine), board_(board) {
+  record_.reserve(step_record_bytes_max(engine.shape()));
+}
+
+base::Result<bool> Follower::run_one(base::TimeNs slice_ns) {
+  const base::Wait wait = board_.read(next_sequence_, slice_ns, record_);
+  if (wait == base::Wait::kTimeout) return false;
+  if (wait != base::Wait::kOk) return group_ended(wait);
+  next_sequence_++;
+  auto output = engine_.run(record_);
+  if (!output.ok()) return output.error();
+  return true;
+}
+
+}  // namespace engine

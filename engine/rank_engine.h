@@ -1,0 +1,102 @@
+// One rank that is ready to run steps: its threads, buffers, weights and KV pool; and the two roles
+// a rank can have in its group.
+//
+//   leader:   Step -> encode -> step board -> own threads --gathers--> logits
+//   follower:                   step board -> own threads --gathers-->
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/pass.h"
+#include "engine/step.h"
+#include "engine/team.h"
+#include "shm/step_board.h"
+
+namespace engine {
+
+/// Counted since the start; of this rank.
+struct RankStats {
+  uint64_t steps = 0;
+  uint64_t layer_waits = 0;    // waits of thread 0 inside the layers of the last step
+  uint64_t layers = 0;         // of the model
+  uint64_t wait_ns = 0;        // thread 0 waiting in gathers and barriers, all steps
+  uint64_t step_ns = 0;        // all steps
+};
+
+struct RankEngineOptions {
+  const model::Model* model = nullptr;  // outlives the engine, as does all that is pointed to
+  plan::Plan plan;
+  int rank = 0;
+  const kernels::Ops* ops = nullptr;
+  const WeightMap* weight_map = nullptr;
+  const std::byte* weights = nullptr;  // [weight_map->bytes], loaded
+  kernels::KvType kv_type = kernels::KvType::kF16;
+  std::byte* kv_memory = nullptr;      // [kv_pool_bytes()]
+  RunnerShape shape;
+  std::vector<int> cpus;               // one thread each; -1 leaves a thread unpinned
+  base::Exchange* exchange = nullptr;
+  uint64_t first_gather = 0;           // sequence number of the group's first gather
+};
+
+/// Bytes of the KV pool of one rank.
+size_t kv_pool_bytes(const model::ModelSpec& spec, const plan::RankShare& share,
+                     kernels::KvType type, int32_t block_count);
+
+class RankEngine {
+ public:
+  /// Starts the threads; each allocates its own scratch. Errors: a CPU that cannot be used.
+  static base::Result<std::unique_ptr<RankEngine>> start(RankEngineOptions options);
+
+  /// Runs one encoded step with all other ranks. The span of logits is filled on rank 0 only.
+  base::Result<StepOutput> run(std::span<const std::byte> record);
+
+  const RunnerShape& shape() const { return options_.shape; }
+  RankStats stats() const { return stats_; }
+
+ private:
+  explicit RankEngine(RankEngineOptions options);
+
+  RankEngineOptions options_;
+  Weights weights_;
+  KvPool kv_;
+  std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<Rank> rank_;
+  std::vector<std::unique_ptr<ThreadScratch>> scratch_;  // [threads]
+  std::vector<base::Wait> waits_;                        // [threads] how each thread's step ended
+  StepView view_;
+  std::function<void(int)> job_;
+  RankStats stats_;
+};
+
+/// Rank 0: shows every step to the followers and runs it.
+class LeaderRunner final : public StepRunner {
+ public:
+  /// Both must outlive the runner. `board` may be nullptr in a group of one.
+  LeaderRunner(RankEngine& engine, shm::StepBoard* board);
+  RunnerShape shape() const override { return engine_.shape(); }
+  base::Result<StepOutput> run(const Step& step) override;
+
+ private:
+  RankEngine& engine_;
+  shm::StepBoard* board_;
+  std::vector<std::byte> record_;
+  uint64_t next_sequence_ = 0;
+};
+
+/// Any other rank: runs what the leader shows.
+class Follower {
+ public:
+  Follower(RankEngine& engine, shm::StepBoard& board);
+  /// Runs the next step if it is shown within `slice_ns`. True if one was run. Errors: as
+  /// StepRunner::run.
+  base::Result<bool> run_one(base::TimeNs slice_ns);
+
+ private:
+  RankEngine& engine_;
+  shm::StepBoard& board_;
+  std::vector<std::byte> record_;
+  uint64_t next_sequence_ = 0;
+};
+
+}  // namespace engine

@@ -1,0 +1,175 @@
+#include "engine/weights.h"
+
+#include "engine/buffer.h"
+
+namespace engine {
+
+namespace {
+
+// Fills a WeightMap slice by slice.
+class MapBuilder {
+ public:
+  MapBuilder(const kernels::Ops& ops, WeightMap& map) : ops_(ops), map_(map) {}
+
+  // Rows of a tensor that is one matrix.
+  int add_rows(const model::TensorInfo* tensor, plan::Range rows) {
+    if (tensor == nullptr) return -1;
+    return add({.tensor = tensor, .matrix_rows = tensor->row_count(), .rows = rows});
+  }
+
+  // The same rows of several neighbouring matrices of `matrix_rows` rows.
+  int add_matrices(const model::TensorInfo* tensor, plan::Range matrices, int64_t matrix_rows,
+                   plan::Range rows) {
+    if (tensor == nullptr) return -1;
+    return add({.tensor = tensor,
+                .matrix_begin = matrices.begin,
+                .matrix_count = matrices.size(),
+                .matrix_rows = matrix_rows,
+                .rows = rows});
+  }
+
+  // A vector, or rows to be looked up one by one: as in the file, whole panels of plain rows.
+  int add_plain(const model::TensorInfo* tensor, plan::Range rows) {
+    if (tensor == nullptr) return -1;
+    return add({.tensor = tensor, .matrix_rows = tensor->row_count(), .rows = rows},
+               kernels::Layout::kRows);
+  }
+  int add_vector(const model::TensorInfo* tensor) { return add_plain(tensor, {0, 1}); }
+
+ private:
+  int add(WeightSlice slice) {
+    return add(slice, kernels::layout_for(slice.tensor->type, ops_));
+  }
+  int add(WeightSlice slice, kernels::Layout layout) {
+    slice.layout = layout;
+    slice.panel_bytes =
+        kernels::panel_bytes(layout, slice.tensor->type, slice.tensor->row_length());
+    const size_t panels =
+        round_up(static_cast<size_t>(slice.rows.size()), kernels::kPanelRows) / kernels::kPanelRows;
+    slice.matrix_bytes = panels * slice.panel_bytes;
+    slice.offset = map_.bytes;
+    map_.bytes += round_up(slice.bytes(), kernels::kAlignment);
+    map_.slices.push_back(slice);
+    return static_cast<int>(map_.slices.size()) - 1;
+  }
+
+  const kernels::Ops& ops_;
+  WeightMap& map_;
+};
+
+BlockSlices map_attention(const model::Block& block, const model::BlockTensors& tensors,
+                          const plan::BlockShare& share, MapBuilder& builder) {
+  const model::Attention& attention = block.attention;
+  BlockSlices out;
+  out.attention_norm = builder.add_vector(tensors.attention_norm);
+  out.q_norm = builder.add_vector(tensors.q_norm);
+  out.k_norm = builder.add_vector(tensors.k_norm);
+  out.q_bias = builder.add_vector(tensors.q_bias);
+  out.k_bias = builder.add_vector(tensors.k_bias);
+  out.v_bias = builder.add_vector(tensors.v_bias);
+  out.attention_output_bias = builder.add_vector(tensors.attention_output_bias);
+  out.q = builder.add_rows(tensors.q, {share.heads.begin * attention.head_dim,
+                                       share.heads.end * attention.head_dim});
+  // One matrix per KV head, so that a head starts at a panel whatever its size.
+  out.k = builder.add_matrices(tensors.k, share.kv_heads, attention.head_dim,
+                               {0, attention.head_dim});
+  out.v = builder.add_matrices(tensors.v, share.kv_heads, attention.value_dim,
+                               {0, attention.value_dim});
+  out.attention_output = builder.add_rows(tensors.attention_output, share.hidden);
+  return out;
+}
+
+void map_feed_forward(const model::Block& block, const model::BlockTensors& tensors,
+                      const plan::BlockShare& share, MapBuilder& builder, BlockSlices& out) {
+  out.ffn_norm = builder.add_vector(tensors.ffn_norm);
+  const plan::Range all{0, block.experts ? block.experts->count : 1};
+  const int64_t width = block.experts ? block.experts->width : block.dense_width;
+  if (block.experts) out.router = builder.add_rows(tensors.router, share.experts);
+  if (tensors.gate_up != nullptr) {
+    out.gate = builder.add_matrices(tensors.gate_up, all, 2 * width, share.width);
+    out.up = builder.add_matrices(tensors.gate_up, all, 2 * width,
+                                  {width + share.width.begin, width + share.width.end});
+  } else {
+    out.gate = builder.add_matrices(tensors.gate, all, width, share.width);
+    out.up = builder.add_matrices(tensors.up, all, width, share.width);
+  }
+  out.down = builder.add_matrices(tensors.down, all, tensors.down->shape[1], share.hidden);
+}
+
+}  // namespace
+
+WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
+                      const kernels::Ops& ops) {
+  WeightMap map;
+  MapBuilder builder(ops, map);
+  // Looked up row by row, so plain rows; a tied output matrix is held a second time, as panels,
+  // because a product over plain rows would take the slow path for every token.
+  map.token_embedding = builder.add_plain(model.token_embedding, share.vocabulary);
+  map.output_norm = builder.add_vector(model.output_norm);
+  map.output = builder.add_rows(model.output, share.vocabulary);
+  map.rope_factors = builder.add_vector(model.rope_factors);
+  for (size_t layer = 0; layer < model.blocks.size(); layer++) {
+    const model::Block& block = model.spec.blocks[layer];
+    BlockSlices slices =
+        map_attention(block, model.blocks[layer], share.blocks[layer], builder);
+    map_feed_forward(block, model.blocks[layer], share.blocks[layer], builder, slices);
+    map.blocks.push_back(slices);
+  }
+  return map;
+}
+
+namespace {
+
+struct Binder {
+  const WeightMap& map;
+  const std::byte* base;
+
+  const float* vector(int index) const {
+    if (index < 0) return nullptr;
+    return reinterpret_cast<const float*>(base + map.slices[static_cast<size_t>(index)].offset);
+  }
+  Matrix matrix(int index) const {
+    if (index < 0) return {};
+    const WeightSlice& slice = map.slices[static_cast<size_t>(index)];
+    return {.panels = base + slice.offset,
+            .layout = slice.layout,
+            .type = slice.tensor->type,
+            .activations = kernels::activation_format(slice.layout),
+            .rows = slice.matrix_count > 0 ? slice.rows.size() : 0,
+            .k = slice.tensor->row_length(),
+            .panel_bytes = slice.panel_bytes,
+            .matrix_bytes = slice.matrix_bytes};
+  }
+};
+
+}  // namespace
+
+Weights bind_weights(const WeightMap& map, const std::byte* base) {
+  const Binder bind{map, base};
+  Weights weights;
+  weights.token_embedding = bind.matrix(map.token_embedding);
+  weights.output_norm = bind.vector(map.output_norm);
+  weights.output = bind.matrix(map.output);
+  weights.rope_factors = bind.vector(map.rope_factors);
+  for (const BlockSlices& s : map.blocks) {
+    weights.blocks.push_back({.attention_norm = bind.vector(s.attention_norm),
+                              .ffn_norm = bind.vector(s.ffn_norm),
+                              .q_norm = bind.vector(s.q_norm),
+                              .k_norm = bind.vector(s.k_norm),
+                              .q_bias = bind.vector(s.q_bias),
+                              .k_bias = bind.vector(s.k_bias),
+                              .v_bias = bind.vector(s.v_bias),
+                              .attention_output_bias = bind.vector(s.attention_output_bias),
+                              .q = bind.matrix(s.q),
+                              .k = bind.matrix(s.k),
+                              .v = bind.matrix(s.v),
+                              .attention_output = bind.matrix(s.attention_output),
+                              .router = bind.matrix(s.router),
+                              .gate = bind.matrix(s.gate),
+                              .up = bind.matrix(s.up),
+                              .down = bind.matrix(s.down)});
+  }
+  return weights;
+}
+
+}  // namespace engine

@@ -1,0 +1,101 @@
+// The weights of one rank: which rows of which tensors lie where (WeightMap), and typed views of
+// them once they are loaded (Weights).
+//
+// The map is a pure function of model, share and arithmetic, so that the loader, a re-attaching
+// worker and the engine agree on every offset without talking.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/math.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "plan/rows.h"
+
+namespace engine {
+
+/// Some rows of one tensor, packed. A tensor may hold several matrices of equal shape one after the
+/// other (experts; KV heads), of each of which the same rows are taken.
+///
+///   offset: matrix 0: panel 0, panel 1, …   matrix 1: panel 0, …     (panels of 16 rows)
+struct WeightSlice {
+  const model::TensorInfo* tensor = nullptr;
+  kernels::Layout layout = kernels::Layout::kRows;
+  int64_t matrix_begin = 0;  // first matrix taken
+  int64_t matrix_count = 1;
+  int64_t matrix_rows = 0;  // rows of a whole matrix in the file
+  plan::Range rows;         // taken of each matrix
+  uint64_t offset = 0;      // from the start of the rank's weights
+  size_t panel_bytes = 0;
+  size_t matrix_bytes = 0;  // of the rows taken of one matrix, padded to whole panels
+
+  uint64_t bytes() const { return static_cast<uint64_t>(matrix_count) * matrix_bytes; }
+};
+
+/// Slices of one layer as indices into WeightMap::slices; -1 where the model has none.
+struct BlockSlices {
+  int attention_norm = -1, q = -1, k = -1, v = -1, attention_output = -1;
+  int q_bias = -1, k_bias = -1, v_bias = -1, attention_output_bias = -1;
+  int q_norm = -1, k_norm = -1;
+  int ffn_norm = -1, router = -1, gate = -1, up = -1, down = -1;
+};
+
+struct WeightMap {
+  std::vector<WeightSlice> slices;  // in the order of their offsets
+  std::vector<BlockSlices> blocks;
+  int token_embedding = -1, output_norm = -1, output = -1, rope_factors = -1;
+  uint64_t bytes = 0;  // of all slices
+};
+
+/// The model, share and ops must outlive nothing; the tensors borrowed by the slices must outlive
+/// the map.
+WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
+                      const kernels::Ops& ops);
+
+/// One or several matrices of equal shape, ready for Ops::matmul.
+struct Matrix {
+  const std::byte* panels = nullptr;
+  kernels::Layout layout = kernels::Layout::kRows;
+  kernels::TensorType type = kernels::TensorType::kF32;
+  kernels::ActivationFormat activations = kernels::ActivationFormat::kF32;
+  int64_t rows = 0;  // of one matrix on this rank
+  int64_t k = 0;     // row length
+  size_t panel_bytes = 0;
+  size_t matrix_bytes = 0;
+
+  bool empty() const { return rows == 0; }
+  int64_t panel_count() const { return (rows + kernels::kPanelRows - 1) / kernels::kPanelRows; }
+};
+
+/// Views of one layer; pointers are nullptr and matrices empty where the model or the rank has none.
+struct BlockWeights {
+  const float* attention_norm = nullptr;  // [hidden]
+  const float* ffn_norm = nullptr;        // [hidden]
+  const float* q_norm = nullptr;          // [head_dim] or [heads * head_dim]
+  const float* k_norm = nullptr;          // [head_dim] or [kv_heads * head_dim]
+  const float* q_bias = nullptr;          // [heads * head_dim]
+  const float* k_bias = nullptr;          // [kv_heads * head_dim]
+  const float* v_bias = nullptr;          // [kv_heads * value_dim]
+  const float* attention_output_bias = nullptr;  // [hidden]
+  Matrix q;                // own heads * head_dim rows
+  Matrix k, v;             // one matrix per own KV head
+  Matrix attention_output; // own hidden rows
+  Matrix router;           // own experts' rows
+  Matrix gate, up;         // own width rows; one matrix per expert
+  Matrix down;             // own hidden rows; one matrix per expert
+};
+
+struct Weights {
+  Matrix token_embedding;  // own vocabulary rows, layout kRows
+  const float* output_norm = nullptr;  // [hidden]
+  Matrix output;           // own vocabulary rows
+  const float* rope_factors = nullptr;  // [rope dims / 2] or nullptr
+  std::vector<BlockWeights> blocks;
+};
+
+/// Views into `base`, which holds map.bytes loaded bytes and must outlive them.
+Weights bind_weights(const WeightMap& map, const std::byte* base);
+
+}  // namespace engine

@@ -1,0 +1,82 @@
+#include "plan/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/limits.h"
+
+namespace plan {
+
+std::vector<Range> split_rows(int64_t total, const std::vector<double>& shares, int64_t multiple) {
+  CHECK(!shares.empty() && multiple > 0 && total >= 0);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<Range> ranges;
+  ranges.reserve(shares.size());
+  double before = 0;
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < shares.size(); rank++) {
+    before += shares[rank];
+    const double ideal = static_cast<double>(total) * before / sum;
+    int64_t end = std::llround(ideal / static_cast<double>(multiple)) * multiple;
+    end = std::clamp(end, begin, total);
+    if (rank + 1 == shares.size()) end = total;
+    ranges.push_back({begin, end});
+    begin = end;
+  }
+  return ranges;
+}
+
+namespace {
+
+Range kv_heads_of(Range heads, const model::Attention& attention) {
+  if (heads.empty()) return {};
+  const int64_t group = attention.heads / attention.kv_heads;
+  return {heads.begin / group, (heads.end - 1) / group + 1};
+}
+
+}  // namespace
+
+base::Result<Plan> plan_rows(const model::ModelSpec& spec, const RowsOptions& options) {
+  if (options.rank_count < 1 || options.rank_count > base::kRanksMax) {
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("a group has 1 to ", base::kRanksMax, " ranks, not ",
+                                 options.rank_count)};
+  }
+  std::vector<double> shares = options.shares;
+  if (shares.empty()) shares.assign(static_cast<size_t>(options.rank_count), 1.0);
+  const auto usable = [](double share) { return share > 0 && std::isfinite(share); };
+  if (shares.size() != static_cast<size_t>(options.rank_count) ||
+      !std::all_of(shares.begin(), shares.end(), usable)) {
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("one positive share per rank is needed: ", options.rank_count,
+                                 " ranks, ", shares.size(), " shares")};
+  }
+
+  Plan plan;
+  plan.ranks.resize(shares.size());
+  const auto vocabulary = split_rows(spec.vocabulary, shares, base::kSliceRows);
+  for (size_t rank = 0; rank < shares.size(); rank++) {
+    plan.ranks[rank].vocabulary = vocabulary[rank];
+    plan.ranks[rank].blocks.resize(spec.blocks.size());
+  }
+  for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+    const model::Block& block = spec.blocks[layer];
+    const auto heads = split_rows(block.attention.heads, shares, 1);
+    const auto hidden = split_rows(spec.hidden, shares, base::kSliceRows);
+    const auto experts =
+        split_rows(block.experts ? block.experts->count : 0, shares, base::kSliceRows);
+    const auto width = split_rows(block.experts ? block.experts->width : block.dense_width, shares,
+                                  base::kSliceRows);
+    for (size_t rank = 0; rank < shares.size(); rank++) {
+      plan.ranks[rank].blocks[layer] = {.heads = heads[rank],
+                                        .kv_heads = kv_heads_of(heads[rank], block.attention),
+                                        .hidden = hidden[rank],
+                                        .experts = experts[rank],
+                                        .width = width[rank]};
+    }
+  }
+  return plan;
+}
+
+}  // namespace plan
