@@ -1,7 +1,8 @@
 // Conversions between float32 and the 16-bit floats of GGUF files and of the KV cache.
 //
 // Plain bit operations, exact or rounded to nearest even, so every CPU gives the same bits. They
-// assume the default floating-point environment (no flush of subnormals). Any thread.
+// assume the default floating-point environment (no flush of subnormals). Always inlined, because a
+// copy compiled for one instruction set must not be linked into the code for another. Any thread.
 #pragma once
 
 #include <bit>
@@ -12,7 +13,7 @@ namespace kernels {
 inline constexpr float kF16Max = 65504.0f;
 
 /// The exact value of an IEEE half; infinities and NaN stay what they are.
-inline float f16_to_f32(uint16_t half) {
+[[gnu::always_inline]] inline float f16_to_f32(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000u} << 16;
   const uint32_t magnitude = half & 0x7fffu;
   // The half's exponent, read as one of float32, is 112 too small; the product is exact also where
@@ -24,7 +25,7 @@ inline float f16_to_f32(uint16_t half) {
 
 /// Nearest half, ties to even; beyond the largest finite half, infinities included, that one. NaN
 /// stays NaN.
-inline uint16_t f32_to_f16_clamped(float value) {
+[[gnu::always_inline]] inline uint16_t f32_to_f16_clamped(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   uint32_t magnitude = bits & 0x7fffffffu;
@@ -42,7 +43,7 @@ inline uint16_t f32_to_f16_clamped(float value) {
 }
 
 /// The exact value of a bfloat16.
-inline float bf16_to_f32(uint16_t bits) {
+[[gnu::always_inline]] inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
