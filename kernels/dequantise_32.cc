@@ -11,14 +11,19 @@ namespace {
 
 constexpr int kWeights = 32;
 
-/// The four low bits of the code of weight `i`.
-int nibble(const uint8_t* codes, int i) {
-  return i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
+/// out[i] = value(four-bit code of weight i, i).
+template <class Value>
+void put_nibbles(const uint8_t* codes, float* out, Value value) {
+  for (int i = 0; i < 16; ++i) out[i] = value(codes[i] & 15, i);
+  for (int i = 0; i < 16; ++i) out[16 + i] = value(codes[i] >> 4, 16 + i);
 }
 
-/// The code of weight `i` with a fifth bit from `high`, bit i of it.
-int five_bits(const uint8_t* codes, uint32_t high, int i) {
-  return nibble(codes, i) | static_cast<int>((high >> i) & 1) << 4;
+/// The same with a fifth bit per weight: bit i of `high`.
+template <class Value>
+void put_five_bits(const uint8_t* codes, uint32_t high, float* out, Value value) {
+  put_nibbles(codes, out, [&](int code, int i) {
+    return value(code | static_cast<int>((high >> i) & 1) << 4);
+  });
 }
 
 }  // namespace
@@ -26,25 +31,23 @@ int five_bits(const uint8_t* codes, uint32_t high, int i) {
 // [f16 scale][16 codes of 4 bits x 2], value = scale * (code - 8)
 void dequantise_q4_0(const uint8_t* block, float* out) {
   const float scale = f16_to_f32(load_u16(block));
-  for (int i = 0; i < kWeights; ++i) out[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
+  put_nibbles(block + 2, out, [&](int code, int) { return scale * static_cast<float>(code - 8); });
 }
 
 // [f16 scale][f16 minimum][codes], value = scale * code + minimum
 void dequantise_q4_1(const uint8_t* block, float* out) {
   const float scale = f16_to_f32(load_u16(block));
   const float minimum = f16_to_f32(load_u16(block + 2));
-  for (int i = 0; i < kWeights; ++i) {
-    out[i] = scale * static_cast<float>(nibble(block + 4, i)) + minimum;
-  }
+  put_nibbles(block + 4, out,
+              [&](int code, int) { return scale * static_cast<float>(code) + minimum; });
 }
 
 // [f16 scale][32 fifth bits][codes], value = scale * (code - 16)
 void dequantise_q5_0(const uint8_t* block, float* out) {
   const float scale = f16_to_f32(load_u16(block));
   const uint32_t high = load_u32(block + 2);
-  for (int i = 0; i < kWeights; ++i) {
-    out[i] = scale * static_cast<float>(five_bits(block + 6, high, i) - 16);
-  }
+  put_five_bits(block + 6, high, out,
+                [&](int code) { return scale * static_cast<float>(code - 16); });
 }
 
 // [f16 scale][f16 minimum][32 fifth bits][codes], value = scale * code + minimum
@@ -52,9 +55,8 @@ void dequantise_q5_1(const uint8_t* block, float* out) {
   const float scale = f16_to_f32(load_u16(block));
   const float minimum = f16_to_f32(load_u16(block + 2));
   const uint32_t high = load_u32(block + 4);
-  for (int i = 0; i < kWeights; ++i) {
-    out[i] = scale * static_cast<float>(five_bits(block + 8, high, i)) + minimum;
-  }
+  put_five_bits(block + 8, high, out,
+                [&](int code) { return scale * static_cast<float>(code) + minimum; });
 }
 
 // [f16 scale][32 int8]
@@ -68,9 +70,8 @@ void dequantise_q8_0(const uint8_t* block, float* out) {
 // [f16 scale][codes], value = scale * kIq4Values[code]
 void dequantise_iq4_nl(const uint8_t* block, float* out) {
   const float scale = f16_to_f32(load_u16(block));
-  for (int i = 0; i < kWeights; ++i) {
-    out[i] = scale * static_cast<float>(kIq4Values[nibble(block + 2, i)]);
-  }
+  put_nibbles(block + 2, out,
+              [&](int code, int) { return scale * static_cast<float>(kIq4Values[code]); });
 }
 
 // [e8m0 scale][codes], value = 2^(scale - 127) * e2m1(code): the OCP microscaling format. The table
@@ -80,9 +81,8 @@ void dequantise_mxfp4(const uint8_t* block, float* out) {
   const uint32_t exponent = block[0];
   const float half_scale =
       std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
-  for (int i = 0; i < kWeights; ++i) {
-    out[i] = half_scale * static_cast<float>(kDoubled[nibble(block + 1, i)]);
-  }
+  put_nibbles(block + 1, out,
+              [&](int code, int) { return half_scale * static_cast<float>(kDoubled[code]); });
 }
 
 }  // namespace kernels

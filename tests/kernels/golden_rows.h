@@ -1,4 +1,7 @@
 // The quantised rows under tests/golden/quant-rows, and index.json beside them.
+//
+// <TYPE>.bin is 8 rows of 512 weights, quantised by ggml; <TYPE>-codes.bin has random codes with
+// sane scales. The .f32 beside each is what ggml and the gguf Python package both make of it.
 #pragma once
 
 #include <algorithm>
