@@ -1,0 +1,32 @@
+#include "kernels/activations.h"
+
+#include "base/check.h"
+#include "kernels/ops.h"
+
+namespace kernels {
+
+ActivationFormat activation_format(Layout layout) {
+  switch (layout) {
+    case Layout::kRows:
+    case Layout::kF32:
+    case Layout::kF16:
+    case Layout::kBF16: return ActivationFormat::kF32;
+    case Layout::kQ8_0:
+    case Layout::kQ4_K:
+    case Layout::kQ6_K: return ActivationFormat::kQ8;
+  }
+  CHECK(false, "layout ", static_cast<uint32_t>(layout));
+}
+
+size_t activation_bytes(ActivationFormat format, int64_t k) {
+  const int64_t bytes =
+      format == ActivationFormat::kF32
+          ? k * static_cast<int64_t>(sizeof(float))
+          : (k + kBlockWeights - 1) / kBlockWeights * static_cast<int64_t>(sizeof(ActivationBlock));
+  // An odd number of cache lines: columns one after the other then spread over all sets of the
+  // caches. An even one would let the same block of many columns compete for a few sets.
+  const size_t lines = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment;
+  return (lines | 1) * kAlignment;
+}
+
+}  // namespace kernels

@@ -1,0 +1,42 @@
+// Packed activations of ActivationFormat::kQ8: plain data, one column = blocks of 256 elements.
+//
+// Element i of sub-block j (32 elements) stands for x[i] * 2^shift[j] * scale: quiet sub-blocks
+// keep up to three bits more than one scale per 256 would give them. The last block of a column may
+// stand for 32 to 224 elements; what lies behind them is zero.
+//
+//   offset 0     256          272           304       336       368     372    384
+//          x     sums_of_32   sums_of_16    start     shift     scale   zero
+//          int8  int16 pairs  int16 pairs   int32     uint32    float
+//
+// Sums are those of x, already shifted (32 * 127 * 2^3 fits int16: that is why the shift ends at
+// 3). They meet the mins of Q4_K and the scales of Q6_K in pairs of int16, in the order in which a
+// register with four codes per row splits into even and odd bytes: (0,2) (1,3) (4,6) (5,7) …
+//
+// x and sums are broadcast one 32-bit word at a time, so blocks need no alignment for themselves;
+// whole cache lines keep two columns from sharing one.
+#pragma once
+
+#include <cstdint>
+
+namespace kernels {
+
+inline constexpr int kBlockWeights = 256;
+inline constexpr int kSubBlockWeights = 32;
+
+struct ActivationBlock {
+  int8_t x[kBlockWeights];  // -127 … 127
+  int16_t sums_of_32[8];    // [pair order]
+  int16_t sums_of_16[16];   // [pair order]
+  int32_t start[8];   // -128 * sum of 32, not shifted: takes the +128 out of stored Q8_0 bytes
+  uint32_t shift[8];  // 0 … 3
+  float scale;        // NaN if an element was not finite: so become all products
+  uint32_t zero[3];
+};
+static_assert(sizeof(ActivationBlock) == 384);
+
+/// Index of value j in pair order.
+constexpr int pair_order(int j) {
+  return j / 4 * 4 + j % 2 * 2 + j / 2 % 2;
+}
+
+}  // namespace kernels

@@ -1,0 +1,91 @@
+// Q8_0: blocks of 32 weights, w = d * code with code -128 … 127 and d in float16.
+//
+// Per block of 256 activations: s = fma(d_j, float((codes . x)_j * 2^shift_j), s) over its
+// sub-blocks j in order, beginning at zero; then y = fma(scale, s, y).
+//
+// Bounds: |(codes . x)_j| <= 128 * 127 * 32, times 2^3, is below 2^23: exact as float, too.
+#pragma once
+
+#include "kernels/activations.h"
+#include "kernels/matmul.h"
+#include "kernels/panels.h"
+
+namespace kernels {
+
+struct FormatQ8_0 {
+  static constexpr Layout kLayout = Layout::kQ8_0;
+  static constexpr int64_t kBlock = kBlockWeights;
+  static size_t offset(int64_t begin) {
+    return static_cast<size_t>(begin) / 64 * sizeof(Q8_0Group);
+  }
+
+  template <class V>
+  struct Sum {
+    typename V::F32 value = V::set_f32(0);
+  };
+  template <class V>
+  static typename V::F32 total(const Sum<V>& sum) {
+    return sum.value;
+  }
+
+  template <class V, int P, int C>
+  [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
+    typename V::F32 sums[C][P];
+    const ActivationBlock* x[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      x[c] = reinterpret_cast<const ActivationBlock*>(args.x[c]) + args.begin / kBlockWeights;
+      for (int p = 0; p < P; ++p) sums[c][p] = V::set_f32(0);
+    }
+    const int64_t sub_blocks = args.count / kSubBlockWeights;
+#pragma GCC unroll 1
+    for (int64_t j = 0; j < sub_blocks; ++j) {
+      const std::byte* group = args.block + j / 2 * static_cast<int64_t>(sizeof(Q8_0Group));
+      const std::byte* d = group + (j & 1) * 32;
+      sub_block<V, P, C>(args, group + 64 + (j & 1) * 512, d, j, x, sums);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const auto scale = V::splat_f32(&x[c]->scale);
+      for (int p = 0; p < P; ++p) {
+        auto& sum = args.sums[c][args.part + p].value;
+        sum = V::fma(scale, sums[c][p], sum);
+      }
+    }
+  }
+
+ private:
+  /// 32 weights: eight vectors at `codes`, sixteen scales at `d`.
+  template <class V, int P, int C>
+  [[gnu::always_inline]] static void sub_block(const BlockArgs<V, Sum<V>>& args,
+                                               const std::byte* codes, const std::byte* d,
+                                               int64_t j, const ActivationBlock* const* x,
+                                               typename V::F32 (*sums)[P]) {
+    typename V::SumS8 dots[C][P];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      for (int p = 0; p < P; ++p) dots[c][p] = V::start_s8(&x[c]->start[j]);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; ++v) {
+      typename V::Bytes w[P];
+      for (int p = 0; p < P; ++p) w[p] = V::load(codes + 64 * v + args.lane_bytes(p, 4));
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        const auto xv = V::splat(&x[c]->x[32 * j + 4 * v]);
+        for (int p = 0; p < P; ++p) dots[c][p] = V::dot_s8(dots[c][p], w[p], xv);
+      }
+    }
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) {
+      const auto scale = V::load_f16(d + args.lane_bytes(p, 2));
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        const auto dot = V::shl_lanes(V::sum_s8(dots[c][p]), V::splat(&x[c]->shift[j]));
+        sums[c][p] = V::fma(scale, V::to_f32(dot), sums[c][p]);
+      }
+    }
+  }
+};
+
+}  // namespace kernels

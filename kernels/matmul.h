@@ -1,0 +1,103 @@
+// The driver of all panel products: panels, column tiles, partial panels. A format says how one
+// block of a panel meets a tile of columns.
+//
+// A format is a struct with
+//   kBlock                 weights per row of one block
+//   offset(begin)          bytes from the start of a panel to the block of weight `begin`
+//   Sum<V>                 the running sum of kLanes rows and one column; value-initialised = empty
+//   total<V>(sum)          its value as F32
+//   block<V, P, C>(args)   adds one block to the sums of P registers and C columns
+//
+// Order, hence bits: block after block, inside a block whatever the format fixes. Tiles, column
+// counts and registers never meet in one lane, so they cannot change a bit. A panel block is used
+// by all columns before the next one is touched: one stream of memory per thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/ops.h"
+#include "kernels/vocabulary.h"
+
+namespace kernels {
+
+/// Columns that share one pass over a panel; their sums live in L1.
+inline constexpr int kPassColumns = 64;
+
+template <class V>
+inline constexpr int kParts = kPanelRows / V::kLanes;
+
+/// What a format's block() gets.
+template <class V, class Sum>
+struct BlockArgs {
+  const std::byte* block;     // of the panel
+  int part;                   // first of the P registers
+  int64_t begin;              // weight index of the block
+  int64_t count;              // weights of the block, 1 … kBlock
+  const std::byte* const* x;  // [C] columns
+  Sum (*sums)[kParts<V>];     // [C]
+
+  /// Byte offset of register p in a vector of the panel with `bytes` bytes per row.
+  size_t lane_bytes(int p, size_t bytes) const {
+    return static_cast<size_t>((part + p) * V::kLanes) * bytes;
+  }
+};
+
+/// One panel times at most kPassColumns columns.
+template <class V, class Format>
+void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int columns) {
+  typename Format::template Sum<V> sums[kPassColumns][kParts<V>];
+  for (int c = 0; c < columns; ++c) {
+    for (auto& sum : sums[c]) sum = {};
+  }
+  const std::byte* base =
+      args.panels + static_cast<size_t>(panel) * panel_bytes(Format::kLayout, args.type, args.k);
+  const std::byte* const* x = args.x + first;
+  for (int64_t begin = 0; begin < args.k; begin += Format::kBlock) {
+    const int64_t count = std::min<int64_t>(Format::kBlock, args.k - begin);
+    const std::byte* block = base + Format::offset(begin);
+    for (int part = 0; part < kParts<V>; part += V::kTogether) {
+      constexpr int P = V::kTogether;
+      BlockArgs<V, typename Format::template Sum<V>> tile{block, part, begin, count, x, sums};
+      int c = 0;
+      for (; c + 4 <= columns; c += 4) {
+        tile.x = x + c;
+        tile.sums = sums + c;
+        Format::template block<V, P, 4>(tile);
+      }
+      tile.x = x + c;
+      tile.sums = sums + c;
+      if (columns - c >= 2) {
+        Format::template block<V, P, 2>(tile);
+        tile.x += 2;
+        tile.sums += 2;
+        c += 2;
+      }
+      if (c < columns) Format::template block<V, P, 1>(tile);
+    }
+  }
+  const int64_t row = panel * kPanelRows;
+  const size_t rows = static_cast<size_t>(std::min<int64_t>(kPanelRows, args.row_count - row));
+  for (int c = 0; c < columns; ++c) {
+    float values[kPanelRows];
+    for (int part = 0; part < kParts<V>; ++part) {
+      V::store_f32(values + part * V::kLanes, Format::template total<V>(sums[c][part]));
+    }
+    std::memcpy(args.y[first + c] + row, values, rows * sizeof(float));
+  }
+}
+
+template <class V, class Format>
+void matmul(const MatmulArgs& args) {
+  static_assert(Vocabulary<V>);
+  const int64_t panels = (args.row_count + kPanelRows - 1) / kPanelRows;
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    for (int first = 0; first < args.columns; first += kPassColumns) {
+      multiply_panel<V, Format>(args, panel, first, std::min(kPassColumns, args.columns - first));
+    }
+  }
+}
+
+}  // namespace kernels

@@ -1,0 +1,175 @@
+#include "kernels/panels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace kernels {
+
+namespace {
+
+uint16_t load_u16(const std::byte* p) {
+  uint16_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+size_t round_up(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// [k][16] of elements of `bytes` each.
+void pack_elements(const std::byte* rows, int row_count, int64_t k, size_t bytes,
+                   std::byte* panel) {
+  for (int r = 0; r < row_count; ++r) {
+    for (int64_t i = 0; i < k; ++i) {
+      std::memcpy(panel + static_cast<size_t>(i * kPanelRows + r) * bytes,
+                  rows + static_cast<size_t>(r * k + i) * bytes, bytes);
+    }
+  }
+}
+
+/// Row r of a Q8_0 panel. File block: float16 d, int8 q[32].
+void pack_q8_0(const std::byte* row, int r, int64_t k, std::byte* panel) {
+  for (int64_t b = 0; b < k / 32; ++b, row += 34) {
+    std::byte* group = panel + static_cast<size_t>(b / 2) * sizeof(Q8_0Group);
+    const size_t half = static_cast<size_t>(b % 2);
+    std::memcpy(group + offsetof(Q8_0Group, d) + (half * kPanelRows + static_cast<size_t>(r)) * 2,
+                row, 2);
+    std::byte* q = group + offsetof(Q8_0Group, q) + half * 512 + static_cast<size_t>(r) * 4;
+    for (size_t i = 0; i < 32; ++i) q[i / 4 * 64 + i % 4] = row[2 + i] ^ std::byte{0x80};
+  }
+}
+
+/// Row r of a Q4_K panel. File block: float16 d, dmin; 12 bytes of six-bit codes, of which bytes
+/// 0-3 hold scales 0-3 and bytes 4-7 mins 0-3 in their low six bits, and scales and mins 4-7 are
+/// split over nibbles of bytes 8-11 and the top bits of bytes 0-7; nibbles q[128], 64 weights per
+/// 32 bytes.
+void pack_q4_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
+  for (int64_t b = 0; b < k / 256; ++b, row += 144, panel += sizeof(Q4_KBlock)) {
+    Q4_KBlock& block = *reinterpret_cast<Q4_KBlock*>(panel);
+    const auto byte = [row](int i) { return static_cast<unsigned>(row[i]); };
+    block.d[r] = load_u16(row);
+    block.dmin[r] = load_u16(row + 2);
+    for (int j = 0; j < 4; ++j) {
+      const unsigned scale = byte(4 + j), min = byte(8 + j), both = byte(12 + j);
+      const unsigned scale4 = (both & 15u) | (scale >> 6) << 4;
+      const unsigned min4 = both >> 4 | (min >> 6) << 4;
+      block.codes[0][r][j] = static_cast<uint8_t>((scale & 63u) | (min4 & 3u) << 6);
+      block.codes[1][r][j] = static_cast<uint8_t>(scale4 | (min4 >> 2 & 3u) << 6);
+      block.codes[2][r][j] = static_cast<uint8_t>((min & 63u) | (min4 >> 4) << 6);
+    }
+    for (int i = 0; i < 256; ++i) {
+      const unsigned pair = byte(16 + i / 64 * 32 + i % 32);
+      const unsigned code = i / 32 % 2 ? pair >> 4 : pair & 15u;
+      uint8_t& q = block.q[i / 32][i % 16 / 4][r][i % 4];
+      q = static_cast<uint8_t>(i % 32 < 16 ? (q & 0xf0u) | code : (q & 0x0fu) | code << 4);
+    }
+  }
+}
+
+/// Row r of a Q6_K panel. File block: low nibbles ql[128], high bits qh[64], int8 scales[16],
+/// float16 d. 128 weights take 64 bytes of ql (weights 64 and more in the high nibbles) and 32 of
+/// qh (two bits for each 32 weights).
+void pack_q6_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
+  for (int64_t b = 0; b < k / 256; ++b, row += 210, panel += sizeof(Q6_KBlock)) {
+    Q6_KBlock& block = *reinterpret_cast<Q6_KBlock*>(panel);
+    const auto byte = [row](int i) { return static_cast<unsigned>(row[i]); };
+    block.d[r] = load_u16(row + 208);
+    for (int s = 0; s < 16; ++s) {
+      block.scales[s / 4][r][s % 4] = static_cast<int8_t>(static_cast<uint8_t>(row[192 + s]));
+    }
+    for (int i = 0; i < 256; ++i) {
+      const int half = i / 128, n = i % 128;
+      const unsigned low = byte(64 * half + n % 64) >> (n / 64 * 4) & 15u;
+      const unsigned high = byte(128 + 32 * half + n % 32) >> (n / 32 * 2) & 3u;
+      const int s = i / 16, v = i % 16 / 4;
+      uint8_t& l = block.low[2 * s + v % 2][r][i % 4];
+      l = static_cast<uint8_t>(v < 2 ? (l & 0xf0u) | low : (l & 0x0fu) | low << 4);
+      uint8_t& h = block.high[s][r][i % 4];
+      h = static_cast<uint8_t>((h & ~(3u << 2 * v)) | high << 2 * v);
+    }
+  }
+}
+
+Layout fast_layout(TensorType type) {
+  switch (type) {
+    case TensorType::kF32: return Layout::kF32;
+    case TensorType::kF16: return Layout::kF16;
+    case TensorType::kBF16: return Layout::kBF16;
+    case TensorType::kQ8_0: return Layout::kQ8_0;
+    case TensorType::kQ4_K: return Layout::kQ4_K;
+    case TensorType::kQ6_K: return Layout::kQ6_K;
+    default: return Layout::kRows;
+  }
+}
+
+}  // namespace
+
+const char* layout_name(Layout layout) {
+  switch (layout) {
+    case Layout::kRows: return "rows";
+    case Layout::kF32: return "f32";
+    case Layout::kF16: return "f16";
+    case Layout::kBF16: return "bf16";
+    case Layout::kQ8_0: return "q8_0";
+    case Layout::kQ4_K: return "q4_k";
+    case Layout::kQ6_K: return "q6_k";
+  }
+  return "unknown";
+}
+
+Layout layout_for(TensorType type, const Ops& ops) {
+  const Layout layout = fast_layout(type);
+  return ops.matmul[static_cast<size_t>(layout)] ? layout : Layout::kRows;
+}
+
+size_t panel_bytes(Layout layout, TensorType type, int64_t k) {
+  const size_t n = static_cast<size_t>(k);
+  switch (layout) {
+    case Layout::kRows: return round_up(static_cast<size_t>(row_bytes(type, k)) * kPanelRows);
+    case Layout::kF32: return n * 64;
+    case Layout::kF16:
+    case Layout::kBF16: return round_up(n * 32);
+    case Layout::kQ8_0: return n / 64 * sizeof(Q8_0Group) + (n % 64 != 0 ? kQ8_0HalfGroupBytes : 0);
+    case Layout::kQ4_K: return n / 256 * sizeof(Q4_KBlock);
+    case Layout::kQ6_K: return n / 256 * sizeof(Q6_KBlock);
+  }
+  CHECK(false, "layout ", static_cast<uint32_t>(layout));
+}
+
+void pack_panel(Layout layout, TensorType type, const std::byte* rows, int row_count, int64_t k,
+                std::byte* panel) {
+  CHECK(row_count >= 1 && row_count <= kPanelRows, "rows of a panel: ", row_count);
+  CHECK(layout == Layout::kRows || layout == fast_layout(type), layout_name(layout),
+        " cannot hold ", type_info(type).name);
+  CHECK(k > 0 && k % type_info(type).block_weights == 0, "k ", k, " of ", type_info(type).name);
+  // Missing rows and paddings are zeros; stored Q8_0 codes are never looked at without their scale.
+  std::memset(panel, 0, panel_bytes(layout, type, k));
+  const size_t stride = static_cast<size_t>(row_bytes(type, k));
+  const size_t count = static_cast<size_t>(row_count);
+  switch (layout) {
+    case Layout::kRows: std::memcpy(panel, rows, stride * count); return;
+    case Layout::kF32: pack_elements(rows, row_count, k, 4, panel); return;
+    case Layout::kF16:
+    case Layout::kBF16: pack_elements(rows, row_count, k, 2, panel); return;
+    case Layout::kQ8_0:
+      for (size_t r = 0; r < count; ++r) {
+        pack_q8_0(rows + r * stride, static_cast<int>(r), k, panel);
+      }
+      return;
+    case Layout::kQ4_K:
+      for (size_t r = 0; r < count; ++r) {
+        pack_q4_k(rows + r * stride, static_cast<int>(r), k, panel);
+      }
+      return;
+    case Layout::kQ6_K:
+      for (size_t r = 0; r < count; ++r) {
+        pack_q6_k(rows + r * stride, static_cast<int>(r), k, panel);
+      }
+      return;
+  }
+}
+
+}  // namespace kernels
