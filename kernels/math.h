@@ -26,13 +26,13 @@ SinCos sincos_f64(double x);
 /// Scaling of rotary embeddings.
 enum class RopeScaling : uint32_t { kNone, kLinear, kYarn };
 struct RopeSpec {
-  int dims = 0;        // rotated elements of a head, even
+  int dims = 0;  // rotated elements of a head, even
   double base = 10000;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;               // context extension, >= 1
-  int64_t original_context = 0;    // positions trained on, for YaRN
-  double ext_factor = 1;           // YaRN: share of extrapolation
-  double attention_factor = 1;     // YaRN: multiplies cos and sin, with 1 + 0.1 ln(factor)
+  double factor = 1;             // context extension, >= 1
+  int64_t original_context = 0;  // positions trained on, for YaRN
+  double ext_factor = 1;         // YaRN: share of extrapolation
+  double attention_factor = 1;   // YaRN: multiplies cos and sin, with 1 + 0.1 ln(factor)
   double beta_fast = 32;
   double beta_slow = 1;
   std::vector<float> factors = {};  // [dims / 2] divisors of the frequencies (rope_freqs), or empty
