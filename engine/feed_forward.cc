@@ -8,6 +8,7 @@
 // (expert, panel) items, whatever the number of columns; entries are grouped by expert.
 #include <algorithm>
 
+#include "base/limits.h"
 #include "engine/pass.h"
 #include "engine/router.h"
 
@@ -73,6 +74,11 @@ base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
                               scratch_.chosen_weight.data() + c * experts.used);
     int32_t& fault = scratch_.faults[as_size(c)];
     if (!finite && fault < 0) fault = static_cast<int32_t>(layer);
+    if (rank_.options.expert_trace != nullptr && scratch_.thread == 0) {
+      const size_t at = layer * as_size(rank_.options.shape.columns_max) + as_size(c);
+      std::copy_n(scratch_.chosen.data() + c * experts.used, experts.used,
+                  rank_.options.expert_trace + at * base::kExpertsUsedMax);
+    }
   }
   return wait;
 }

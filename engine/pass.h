@@ -67,6 +67,8 @@ struct RankOptions {
   int threads = 1;
   RunnerShape shape;
   bool keeps_logits = false;  // only the leader assembles them
+  /// If given, thread 0 writes which experts were chosen: [layers][columns_max][kExpertsUsedMax].
+  int32_t* expert_trace = nullptr;
 };
 
 /// Bytes of the largest slice that any rank of `plan` publishes.

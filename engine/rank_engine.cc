@@ -49,7 +49,8 @@ base::Result<std::unique_ptr<RankEngine>> RankEngine::start(RankEngineOptions op
                                                      .exchange = o.exchange,
                                                      .threads = engine->team_->size(),
                                                      .shape = o.shape,
-                                                     .keeps_logits = o.rank == 0});
+                                                     .keeps_logits = o.rank == 0,
+                                                     .expert_trace = o.expert_trace});
   engine->team_->run([raw = engine.get()](int t) {
     auto& scratch = raw->scratch_[static_cast<size_t>(t)];
     scratch = std::make_unique<ThreadScratch>(*raw->rank_, t);

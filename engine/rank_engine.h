@@ -37,6 +37,7 @@ struct RankEngineOptions {
   std::vector<int> cpus;               // one thread each; -1 leaves a thread unpinned
   base::Exchange* exchange = nullptr;
   uint64_t first_gather = 0;           // sequence number of the group's first gather
+  int32_t* expert_trace = nullptr;     // see RankOptions
 };
 
 /// Bytes of the KV pool of one rank.
