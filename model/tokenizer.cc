@@ -148,13 +148,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 
 std::string_view Tokenizer::text_of(int32_t id, bool& at_start) const {
   if (!is_valid(id)) return {};
-  const TokenType type = vocabulary_.type(id);
-  if (type == TokenType::kControl || type == TokenType::kUnknown) {
+  if (!is_text(id)) {
     at_start = true;
     return {};
   }
   std::string_view piece = vocabulary_.piece(id);
-  const bool user_defined = type == TokenType::kUserDefined;
+  const bool user_defined = is_user_defined(id);
   const bool invented = vocabulary_.adds_space_prefix && at_start && !user_defined;
   if (invented && piece.starts_with(' ')) piece.remove_prefix(1);
   at_start = user_defined;
@@ -171,6 +170,11 @@ bool Tokenizer::is_control(int32_t id) const {
 
 bool Tokenizer::is_user_defined(int32_t id) const {
   return is_valid(id) && vocabulary_.type(id) == TokenType::kUserDefined;
+}
+
+bool Tokenizer::is_text(int32_t id) const {
+  const TokenType type = vocabulary_.type(id);
+  return type != TokenType::kControl && type != TokenType::kUnknown;
 }
 
 bool Tokenizer::ends_generation(int32_t id) const {

@@ -73,6 +73,8 @@ class Tokenizer {
   bool is_valid(int32_t id) const { return id >= 0 && id < size(); }
   bool is_control(int32_t id) const;
   bool is_user_defined(int32_t id) const;
+  /// Whether `id` is text rather than a control or unknown token. REQUIRES: is_valid(id).
+  bool is_text(int32_t id) const;
   /// Whether a model that emits `id` has finished its turn.
   bool ends_generation(int32_t id) const;
 
