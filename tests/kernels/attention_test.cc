@@ -1,0 +1,262 @@
+// The KV cache and attention: equal bits in every table, right against double precision, half
+// conversions to the bit, and nothing beyond the given positions is looked at.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/limits.h"
+#include "kernels/half.h"
+#include "tests/kernels/guarded_buffer.h"
+#include "tests/kernels/tables.h"
+
+namespace kernels::testing {
+namespace {
+
+constexpr int kBlock = base::kKvBlockPositions;
+
+struct Spec {
+  KvType type = KvType::kF16;
+  int head_dim = 64;
+  int value_dim = 64;
+  int64_t positions = 1;
+  float sigma = 1;
+};
+
+/// A cache that `ops` has filled; the unused rest of its blocks is NaN.
+struct Cache {
+  Cache(const Ops& ops, const Spec& spec) {
+    std::mt19937_64 random(5);
+    std::normal_distribution<float> normal(0, spec.sigma);
+    const size_t bytes = spec.type == KvType::kF16 ? 2 : 4;
+    for (int64_t p = 0; p < spec.positions; ++p) {
+      if (p % kBlock == 0) {
+        k_blocks.emplace_back(static_cast<size_t>(kBlock * spec.head_dim) * bytes);
+        v_blocks.emplace_back(static_cast<size_t>(kBlock * spec.value_dim) * bytes);
+        std::memset(k_blocks.back().data(), 0xff, k_blocks.back().size());
+        std::memset(v_blocks.back().data(), 0xff, v_blocks.back().size());
+      }
+      GuardedBuffer<float> k(static_cast<size_t>(spec.head_dim));
+      GuardedBuffer<float> v(static_cast<size_t>(spec.value_dim));
+      for (float& a : k.span()) a = normal(random);
+      for (float& a : v.span()) a = normal(random);
+      ops.store_k(spec.type, k.data(), spec.head_dim, static_cast<int>(p % kBlock),
+                  k_blocks.back().data());
+      ops.store_v(spec.type, v.data(), spec.value_dim, static_cast<int>(p % kBlock),
+                  v_blocks.back().data());
+    }
+    for (auto& block : k_blocks) k_pointers.push_back(block.data());
+    for (auto& block : v_blocks) v_pointers.push_back(block.data());
+  }
+
+  float k(const Spec& spec, int64_t position, int i) const {
+    return element(spec, k_blocks[static_cast<size_t>(position / kBlock)].data(),
+                   i * kBlock + position % kBlock);
+  }
+  float v(const Spec& spec, int64_t position, int i) const {
+    return element(spec, v_blocks[static_cast<size_t>(position / kBlock)].data(),
+                   position % kBlock * spec.value_dim + i);
+  }
+
+  std::vector<GuardedBuffer<std::byte>> k_blocks, v_blocks;
+  std::vector<const std::byte*> k_pointers, v_pointers;
+
+ private:
+  static float element(const Spec& spec, const std::byte* block, int64_t i) {
+    if (spec.type == KvType::kF16) {
+      uint16_t half;
+      std::memcpy(&half, block + i * 2, 2);
+      return f16_to_f32(half);
+    }
+    float value;
+    std::memcpy(&value, block + i * 4, 4);
+    return value;
+  }
+};
+
+GuardedBuffer<float> query(const Spec& spec) {
+  std::mt19937_64 random(17);
+  std::normal_distribution<float> normal(0, spec.sigma);
+  GuardedBuffer<float> q(static_cast<size_t>(spec.head_dim));
+  for (float& a : q.span()) a = normal(random);
+  return q;
+}
+
+GuardedBuffer<float> attend(const Ops& ops, const Spec& spec, const Cache& cache) {
+  const auto q = query(spec);
+  GuardedBuffer<float> out(static_cast<size_t>(spec.value_dim));
+  ops.attend({.q = q.data(),
+              .k_blocks = cache.k_pointers.data(),
+              .v_blocks = cache.v_pointers.data(),
+              .positions = spec.positions,
+              .head_dim = spec.head_dim,
+              .value_dim = spec.value_dim,
+              .scale = 1 / std::sqrt(static_cast<float>(spec.head_dim)),
+              .kv_type = spec.type,
+              .out = out.data()});
+  return out;
+}
+
+/// softmax(q K) V in double, and the magnitudes that bound its rounding.
+void expect_near_double(const Spec& spec, const Cache& cache, const GuardedBuffer<float>& out) {
+  const auto q = query(spec);
+  const double scale = 1 / std::sqrt(static_cast<float>(spec.head_dim));
+  std::vector<double> score;
+  double top = -INFINITY, score_error = 0;
+  for (int64_t p = 0; p < spec.positions; ++p) {
+    double sum = 0, magnitude = 0;
+    for (int i = 0; i < spec.head_dim; ++i) {
+      const double term = double{q[static_cast<size_t>(i)]} * double{cache.k(spec, p, i)} * scale;
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    score.push_back(sum);
+    top = std::max(top, sum);
+    score_error = std::max(score_error, magnitude * (spec.head_dim + 3) * 0x1p-24);
+  }
+  double total = 0;
+  for (double& s : score) total += s = std::exp(s - top);
+  // exp turns an absolute error of a score into a relative one; chains over a block and over
+  // blocks.
+  const double relative =
+      2 * score_error +
+      (kBlock + 2.0 * static_cast<double>(spec.positions) / kBlock + 16) * 0x1p-24;
+  for (int i = 0; i < spec.value_dim; ++i) {
+    double sum = 0, magnitude = 0;
+    for (int64_t p = 0; p < spec.positions; ++p) {
+      const double term = score[static_cast<size_t>(p)] / total * double{cache.v(spec, p, i)};
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    ASSERT_NEAR(out[static_cast<size_t>(i)], sum, magnitude * relative + 1e-30) << i;
+  }
+}
+
+TEST(Attend, IsEqualInAllTablesAndRight) {
+  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    for (const auto& [head_dim, value_dim] :
+         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {72, 576}, {17, 100}}) {
+      for (const int64_t positions : {1, 2, 63, 64, 65, 128, 200}) {
+        const Spec spec{type, head_dim, value_dim, positions};
+        const Cache expected_cache(scalar(), spec);
+        const auto expected = attend(scalar(), spec, expected_cache);
+        expect_near_double(spec, expected_cache, expected);
+        for (const Ops* ops : equal_tables()) {
+          const Cache cache(*ops, spec);
+          for (size_t b = 0; b < cache.k_blocks.size(); ++b) {
+            ASSERT_TRUE(same_bytes(cache.k_blocks[b], expected_cache.k_blocks[b])) << ops->name;
+            ASSERT_TRUE(same_bytes(cache.v_blocks[b], expected_cache.v_blocks[b])) << ops->name;
+          }
+          ASSERT_TRUE(same_bytes(attend(*ops, spec, cache), expected))
+              << ops->name << ' ' << head_dim << ' ' << value_dim << ' ' << positions;
+        }
+      }
+    }
+  }
+}
+
+TEST(Store, PutsEveryElementInItsPlaceAndNothingElsewhere) {
+  const Spec spec{KvType::kF16, 40, 36, 1};
+  for (const Ops* ops : equal_tables()) {
+    for (const KvType type : {KvType::kF16, KvType::kF32}) {
+      const size_t bytes = type == KvType::kF16 ? 2 : 4;
+      for (const int slot : {0, 31, kBlock - 1}) {
+        GuardedBuffer<std::byte> k(static_cast<size_t>(kBlock * spec.head_dim) * bytes);
+        GuardedBuffer<std::byte> v(static_cast<size_t>(kBlock * spec.value_dim) * bytes);
+        std::memset(k.data(), 0, k.size());
+        std::memset(v.data(), 0, v.size());
+        std::vector<float> values(static_cast<size_t>(spec.head_dim));
+        for (int i = 0; i < spec.head_dim; ++i)
+          values[static_cast<size_t>(i)] = static_cast<float>(i + 1);
+        ops->store_k(type, values.data(), spec.head_dim, slot, k.data());
+        ops->store_v(type, values.data(), spec.value_dim, slot, v.data());
+        const auto at = [&](const auto& block, int64_t i) {
+          float value = 0;
+          uint16_t half = 0;
+          std::memcpy(&value, block.data() + i * 4, type == KvType::kF32 ? 4 : 0);
+          std::memcpy(&half, block.data() + i * 2, type == KvType::kF16 ? 2 : 0);
+          return type == KvType::kF32 ? value : f16_to_f32(half);
+        };
+        for (int64_t i = 0; i < kBlock * spec.head_dim; ++i) {
+          ASSERT_EQ(at(k, i), i % kBlock == slot ? static_cast<float>(i / kBlock + 1) : 0)
+              << ops->name;
+        }
+        for (int64_t i = 0; i < kBlock * spec.value_dim; ++i) {
+          ASSERT_EQ(at(v, i),
+                    i / spec.value_dim == slot ? static_cast<float>(i % spec.value_dim + 1) : 0)
+              << ops->name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attend, StaysFiniteWhenScoresAreFarApart) {
+  const Spec spec{KvType::kF32, 64, 64, 300, 30};
+  for (const Ops* ops : equal_tables()) {
+    const Cache cache(*ops, spec);
+    expect_near_double(spec, cache, attend(*ops, spec, cache));
+  }
+}
+
+TEST(Attend, DoesNotLookBehindThePositions) {
+  // The same first 70 positions in a cache of 70 and of 128: what follows is NaN in one and numbers
+  // in the other.
+  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    Spec spec{type, 40, 36, 70};
+    Spec longer = spec;
+    longer.positions = 128;
+    for (const Ops* ops : equal_tables()) {
+      const auto expected = attend(*ops, spec, Cache(*ops, spec));
+      const Cache cache(*ops, longer);
+      EXPECT_TRUE(same_bytes(attend(*ops, spec, cache), expected)) << ops->name;
+      EXPECT_FALSE(same_bytes(attend(*ops, longer, cache), expected)) << ops->name;
+    }
+  }
+}
+
+TEST(StoreHalf, AllTablesRoundAndClampAlike) {
+  // Every half, its neighbours half a step up and down (ties), and what floats have beyond.
+  std::vector<float> values;
+  for (uint32_t h = 0; h < 0x10000; ++h) {
+    const float value = f16_to_f32(static_cast<uint16_t>(h));
+    for (const int32_t step : {0, 1, -1, 0x1000, 0xfff, 0x1001}) {
+      values.push_back(std::bit_cast<float>(std::bit_cast<int32_t>(value) + step));
+    }
+  }
+  for (const float value : {65504.0f, 65519.9f, 65520.0f, 1e30f, INFINITY, 0x1p-24f, 0x1p-25f,
+                            0x1.8p-25f, 0x1p-26f, 1e-40f}) {
+    values.push_back(value);
+    values.push_back(-value);
+  }
+  const int n = static_cast<int>(values.size());
+  std::vector<uint16_t> expected(values.size());
+  for (size_t i = 0; i < values.size(); ++i) expected[i] = f32_to_f16_clamped(values[i]);
+  for (const Ops* ops : equal_tables()) {
+    std::vector<uint16_t> halves(values.size());
+    ops->store_v(KvType::kF16, values.data(), n, 0, reinterpret_cast<std::byte*>(halves.data()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(halves[i], expected[i]) << ops->name << ' ' << values[i];
+    }
+  }
+}
+
+TEST(StoreHalf, EveryHalfComesBack) {
+  std::vector<float> values;
+  for (uint32_t h = 0; h < 0x10000; ++h) {
+    if ((h & 0x7c00) != 0x7c00) values.push_back(f16_to_f32(static_cast<uint16_t>(h)));
+  }
+  const int n = static_cast<int>(values.size());
+  for (const Ops* ops : equal_tables()) {
+    std::vector<uint16_t> halves(values.size());
+    ops->store_v(KvType::kF16, values.data(), n, 0, reinterpret_cast<std::byte*>(halves.data()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(f16_to_f32(halves[i])), std::bit_cast<uint32_t>(values[i]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kernels::testing
