@@ -4,8 +4,8 @@
 
 #include "base/cat.h"
 #include "base/limits.h"
-#include "model/gguf_cursor.h"
 #include "model/model_builder.h"
+#include "model/printable.h"
 
 namespace model {
 

@@ -4,7 +4,7 @@
 
 #include "base/cat.h"
 #include "model/gguf.h"
-#include "model/gguf_cursor.h"
+#include "model/printable.h"
 #include "model/model.h"
 
 namespace model {

@@ -9,6 +9,7 @@
 #include "base/cat.h"
 #include "model/gguf_cursor.h"
 #include "model/gguf_values.h"
+#include "model/printable.h"
 
 namespace model {
 

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/cat.h"
+#include "model/printable.h"
 
 namespace model {
 
@@ -14,18 +15,8 @@ static_assert(std::endian::native == std::endian::little, "fields are copied as 
 constexpr uint64_t kWindowBytes = 256 << 10;
 // Real headers have a few MiB (the vocabulary). The bound keeps a forged count from filling memory.
 constexpr uint64_t kHeaderBytesMax = 256 << 20;
-constexpr size_t kPrintableMax = 80;
 
 }  // namespace
-
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, kPrintableMax));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  if (text.size() > kPrintableMax) out += "...";
-  return out;
-}
 
 std::string Field::text() const {
   std::string out(what);

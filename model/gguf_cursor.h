@@ -22,9 +22,6 @@ struct Field {
   std::string text() const;
 };
 
-/// Text from a file, made fit for a message: control characters replaced, at most 80 bytes.
-std::string printable(std::string_view text);
-
 class GgufCursor {
  public:
   /// `file` must outlive the cursor.

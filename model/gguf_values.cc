@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "model/gguf.h"
+#include "model/printable.h"
 
 namespace model {
 

@@ -7,7 +7,7 @@
 
 #include "base/cat.h"
 #include "base/limits.h"
-#include "model/gguf_cursor.h"
+#include "model/printable.h"
 
 namespace model {
 

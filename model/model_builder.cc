@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "base/cat.h"
-#include "model/gguf_cursor.h"
+#include "model/printable.h"
 
 namespace model {
 
