@@ -1,9 +1,11 @@
 #include "shm/region.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include <boost/interprocess/mapped_region.hpp>
 #include <cerrno>
 #include <cstdio>
-#include <sstream>
 
 #include "base/cat.h"
 
@@ -36,8 +37,12 @@ class DescriptorMapping {
   ipc::mode_t mode_;
 };
 
-size_t page_bytes() {
-  return static_cast<size_t>(sysconf(_SC_PAGESIZE));
+/// What the size of a file must be a multiple of: its page, which is large on a hugetlbfs.
+size_t unit_of(const File& file) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  struct statfs status;
+  if (fstatfs(file.fd(), &status) != 0 || status.f_type != HUGETLBFS_MAGIC) return page;
+  return std::max(page, static_cast<size_t>(status.f_bsize));
 }
 
 /// The directory part of a path, "." if none.
@@ -110,7 +115,7 @@ base::Result<Region> Region::create(const std::string& path, const RegionOptions
 base::Result<Region> Region::create_in(File file, const std::string& path,
                                        const RegionOptions& options) {
   CHECK(options.bytes > 0, "a region of no bytes");
-  const size_t unit = page_bytes();
+  const size_t unit = unit_of(file);
   Region region;
   region.file_ = std::move(file);
   region.path_ = path;

@@ -1,0 +1,493 @@
+#include "shm/arena.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sched.h>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "base/cat.h"
+#include "base/rng.h"
+#include "shm/arena_dir.h"
+
+namespace shm {
+namespace {
+
+using base::Code;
+
+class ArenaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/dev/shm/numoe-arena-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  static ArenaIdentity identity() {
+    ArenaIdentity identity;
+    identity.source = {.low = 11, .high = 12};
+    identity.plan_id = 13;
+    identity.slice_index = 1;
+    identity.slice_count = 2;
+    identity.kernel_layout = 14;
+    return identity;
+  }
+  std::string path(const std::string& name) const {
+    return base::cat(directory_, "/", name, ".arena");
+  }
+
+  /// Three tensors of odd sizes, random bytes, sealed.
+  base::Result<Arena> make(const std::string& name, bool keep = false) {
+    ArenaPlan plan;
+    for (uint64_t i = 0; i < 3; ++i) {
+      ASSIGN_OR_RETURN(const uint64_t offset, plan.reserve({.name = base::cat("blk.", i, ".weight"),
+                                                            .type = static_cast<uint32_t>(i),
+                                                            .layout = 2,
+                                                            .rows = 32 + i,
+                                                            .row_length = 256,
+                                                            .first_row = 64,
+                                                            .bytes = 1000 + 77 * i}));
+      EXPECT_EQ(offset % kTensorAlignment, 0u);
+    }
+    ASSIGN_OR_RETURN(Arena arena,
+                     Arena::create(directory_, name, plan, {.identity = identity(), .keep = keep}));
+    for (const TensorEntry& entry : arena.tensors()) {
+      for (uint64_t i = 0; i < entry.bytes; ++i) arena.data(entry.offset)[i] = byte(entry, i);
+      arena.add_progress(entry.bytes);
+    }
+    RETURN_IF_ERROR(arena.seal({.low = 21, .high = 22}));
+    return arena;
+  }
+  static std::byte byte(const TensorEntry& entry, uint64_t i) {
+    return std::byte(base::philox({static_cast<uint32_t>(i), entry.type, 0, 0}, {5, 6})[0]);
+  }
+
+  /// Starts loading "x" in a child and kills it there, with 500 bytes of progress.
+  void die_while_loading() {
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      ArenaPlan plan;
+      (void)plan.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 5000});
+      auto arena = Arena::create(directory_, "x", plan, {});
+      if (!arena.ok()) _exit(1);
+      std::memset(arena->data(0), 0xee, 500);
+      arena->add_progress(500);
+      (void)!write(ready[1], "r", 1);
+      ::pause();
+      _exit(0);
+    }
+    char word;
+    ASSERT_EQ(read(ready[0], &word, 1), 1);
+    // It lives: nobody else may have the arena, and everybody sees how far it is.
+    const auto attached = Arena::attach(directory_, "x");
+    ASSERT_FALSE(attached.ok());
+    EXPECT_EQ(attached.error().code, Code::kUnavailable);
+    EXPECT_NE(attached.error().message.find("500 of 5000"), std::string::npos)
+        << attached.error().message;
+    const auto second = make("x");
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, Code::kUnavailable);
+    EXPECT_EQ(remove_leftovers(directory_, Kept::kRemove).arenas, 0);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    close(ready[0]);
+    close(ready[1]);
+  }
+
+  std::string directory_;
+};
+
+TEST_F(ArenaTest, RoundTrip) {
+  {
+    const auto arena = make("x", true);
+    ASSERT_TRUE(arena.ok()) << arena.error().message;
+    EXPECT_EQ(arena->state(), ArenaState::kReady);
+    EXPECT_FALSE(arena->was_taken_over());
+  }
+  struct stat status;
+  ASSERT_EQ(stat(path("x").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  const auto arena = Arena::attach(directory_, "x", identity());
+  ASSERT_TRUE(arena.ok()) << arena.error().message;
+  EXPECT_EQ(arena->header().identity, identity());
+  EXPECT_EQ(arena->header().fingerprint, (Hash128{.low = 21, .high = 22}));
+  EXPECT_EQ(arena->progress(), arena->header().data_bytes);
+  ASSERT_EQ(arena->tensors().size(), 3u);
+  const TensorEntry* entry = arena->find("blk.1.weight", 64);
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(arena->find("blk.1.weight", 0), nullptr);
+  EXPECT_EQ(arena->find("blk.9.weight", 64), nullptr);
+  EXPECT_EQ(entry->rows, 33u);
+  EXPECT_EQ(entry->row_length, 256u);
+  EXPECT_EQ(entry->bytes, 1077u);
+  for (const TensorEntry& tensor : arena->tensors()) {
+    for (uint64_t i = 0; i < tensor.bytes; ++i) {
+      ASSERT_EQ(arena->data(tensor.offset)[i], byte(tensor, i)) << tensor.name << " byte " << i;
+    }
+  }
+  EXPECT_TRUE(arena->verify().ok());
+}
+
+TEST_F(ArenaTest, OtherIdentityIsRefused) {
+  ASSERT_TRUE(make("x").ok());
+  std::vector<ArenaIdentity> others(7, identity());
+  others[0].source.low++;
+  others[1].source.high++;
+  others[2].plan_id++;
+  others[3].slice_index = 0;
+  others[4].slice_count++;
+  others[5].numerics_version++;
+  others[6].kernel_layout++;
+  for (size_t i = 0; i < others.size(); ++i) {
+    const auto arena = Arena::attach(directory_, "x", others[i]);
+    ASSERT_FALSE(arena.ok()) << i;
+    EXPECT_EQ(arena.error().code, Code::kUnsupported);
+  }
+}
+
+// Every byte of header and table, one at a time, with four kinds of damage: never accepted, never a
+// crash. Only `state` and `progress` have other legal values, and those are errors here too.
+TEST_F(ArenaTest, EveryDamagedByteIsAnError) {
+  ASSERT_TRUE(make("x").ok());
+  std::fstream file(path("x"), std::ios::in | std::ios::out | std::ios::binary);
+  const size_t bytes = sizeof(ArenaHeader) + 3 * sizeof(TensorEntry);
+  for (size_t at = 0; at < bytes; ++at) {
+    for (const int flip : {0x01, 0x80, 0xff}) {
+      file.seekg(static_cast<std::streamoff>(at));
+      const int original = file.get();
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(static_cast<char>(original ^ flip));
+      file.flush();
+      const auto arena = Arena::attach(directory_, "x");
+      EXPECT_FALSE(arena.ok()) << "byte " << at << " xor " << flip;
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(static_cast<char>(original));
+      file.flush();
+    }
+  }
+  EXPECT_TRUE(Arena::attach(directory_, "x").ok());
+}
+
+// The checks behind the checksums: each field wrong in a header whose checksums are right.
+TEST_F(ArenaTest, EveryFieldIsCheckedByItself) {
+  ASSERT_TRUE(make("x").ok());
+  const int fd = open(path("x").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const File file(fd);
+  ArenaHeader header;
+  TensorEntry table[3];
+  ASSERT_EQ(pread(fd, &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
+  ASSERT_EQ(pread(fd, table, sizeof table, sizeof header), static_cast<ssize_t>(sizeof table));
+  const auto message_with = [&](const std::function<void(ArenaHeader&, TensorEntry*)>& damage) {
+    ArenaHeader wrong = header;
+    TensorEntry wrong_table[3];
+    std::memcpy(wrong_table, table, sizeof table);
+    damage(wrong, wrong_table);
+    wrong.table_checksum = checksum_of(std::span<const TensorEntry>(wrong_table));
+    wrong.header_checksum = checksum_of(wrong);
+    EXPECT_EQ(pwrite(fd, &wrong, sizeof wrong, 0), static_cast<ssize_t>(sizeof wrong));
+    EXPECT_EQ(pwrite(fd, wrong_table, sizeof table, sizeof wrong),
+              static_cast<ssize_t>(sizeof table));
+    const auto arena = Arena::attach(directory_, "x");
+    return arena.ok() ? std::string("accepted") : arena.error().message;
+  };
+  using H = ArenaHeader;
+  using T = TensorEntry;
+  const struct {
+    const char* says;
+    std::function<void(H&, T*)> damage;
+  } cases[] = {
+      {"accepted", [](H&, T*) {}},
+      {"NUMOEARN", [](H& h, T*) { h.magic[7] = 'X'; }},
+      {"layout version 2", [](H& h, T*) { h.layout_version = 2; }},
+      {"sizes", [](H& h, T*) { h.header_bytes = 128; }},
+      {"sizes", [](H& h, T*) { h.entry_bytes = 128; }},
+      {"it says", [](H& h, T*) { h.file_bytes += 4096; }},
+      {"offsets", [](H& h, T*) { h.table_offset = 512; }},
+      {"offsets", [](H& h, T*) { h.data_offset = 256; }},
+      {"offsets", [](H& h, T*) { h.data_offset += 1; }},
+      {"offsets", [](H& h, T*) { h.data_offset = ~uint64_t{127}; }},
+      {"offsets", [](H& h, T*) { h.data_bytes = ~uint64_t{0}; }},
+      {"offsets", [](H& h, T*) { h.tensor_count = ~uint32_t{0}; }},
+      {"slice", [](H& h, T*) { h.identity.slice_index = 2; }},
+      {"slice", [](H& h, T*) { h.flags = 2; }},
+      {"slice", [](H& h, T*) { h.node = -2; }},
+      {"slice", [](H& h, T*) { h.reserved[0] = 1; }},
+      {"slice", [](H& h, T*) { h.reserved_end[47] = 1; }},
+      {"slice", [](H& h, T*) { h.reserved_state = 1; }},
+      {"died half-way", [](H& h, T*) { h.state = 1; }},
+      {"state 3", [](H& h, T*) { h.state = 3; }},
+      {"state 0", [](H& h, T*) { h.state = 0; }},
+      {"bytes loaded", [](H& h, T*) { h.progress_bytes -= 1; }},
+      {"bytes loaded", [](H& h, T*) { h.progress_bytes += 1; }},
+      {"name of tensor 1", [](H&, T* t) { t[1].name[0] = 0; }},
+      {"name of tensor 2", [](H&, T* t) { std::memset(t[2].name, 'a', sizeof t[2].name); }},
+      {"place of tensor", [](H&, T* t) { t[1].offset = t[0].offset; }},
+      {"place of tensor", [](H&, T* t) { t[1].offset += 64; }},
+      {"place of tensor", [](H&, T* t) { t[0].bytes += 128; }},
+      {"place of tensor", [](H&, T* t) { t[2].bytes = ~uint64_t{0}; }},
+      {"place of tensor", [](H&, T* t) { t[2].offset = uint64_t{1} << 63; }},
+      {"shape of tensor", [](H&, T* t) { t[0].rows = 0; }},
+      {"shape of tensor", [](H&, T* t) { t[0].row_length = 0; }},
+      {"shape of tensor", [](H&, T* t) { t[0].bytes = 0; }},
+      {"shape of tensor", [](H&, T* t) { t[0].reserved[3] = 1; }},
+      {"accepted", [](H&, T*) {}},
+  };
+  for (const auto& [says, damage] : cases) {
+    const std::string message = message_with(damage);
+    EXPECT_NE(message.find(says), std::string::npos) << says << ": " << message;
+  }
+}
+
+TEST_F(ArenaTest, ShorterOrLongerFileIsAnErrorNotASigbus) {
+  ASSERT_TRUE(make("x").ok());
+  const auto bytes = static_cast<off_t>(std::filesystem::file_size(path("x")));
+  for (const off_t size : {off_t{0}, off_t{1}, off_t{255}, off_t{256}, bytes - 1, bytes + 4096}) {
+    ASSERT_EQ(truncate(path("x").c_str(), size), 0);
+    const auto arena = Arena::attach(directory_, "x");
+    ASSERT_FALSE(arena.ok()) << size;
+    EXPECT_EQ(arena.error().code, Code::kBrokenFile);
+  }
+}
+
+TEST_F(ArenaTest, VerifyNamesTheDamagedTensor) {
+  const auto arena = make("x");
+  ASSERT_TRUE(arena.ok());
+  const uint64_t at = arena->header().data_offset + arena->tensors()[2].offset + 5;
+  std::fstream file(path("x"), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(~static_cast<int>(byte(arena->tensors()[2], 5))));
+  file.flush();
+  const auto result = arena->verify();
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("blk.2.weight"), std::string::npos);
+}
+
+TEST_F(ArenaTest, SealedMemoryCannotBeWritten) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto arena = make("x");
+  ASSERT_TRUE(arena.ok());
+  EXPECT_DEATH(std::memset(arena->data(0), 0, 1), "");
+}
+
+TEST_F(ArenaTest, HalfLoadedArenaIsTakenOver) {
+  die_while_loading();
+  const auto attached = Arena::attach(directory_, "x");
+  ASSERT_FALSE(attached.ok());
+  EXPECT_EQ(attached.error().code, Code::kBrokenFile);
+  EXPECT_NE(attached.error().message.find("died half-way"), std::string::npos);
+  const auto arena = make("x");
+  ASSERT_TRUE(arena.ok()) << arena.error().message;
+  EXPECT_TRUE(arena->was_taken_over());
+  EXPECT_TRUE(Arena::attach(directory_, "x", identity())->verify().ok());
+}
+
+TEST_F(ArenaTest, HalfLoadedArenaIsRemoved) {
+  die_while_loading();
+  EXPECT_EQ(remove_leftovers(directory_, Kept::kStay).arenas, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+// A creator that dies between creating the file and writing the magic leaves zeros or nothing.
+TEST_F(ArenaTest, BarelyBegunArenaIsTakenOver) {
+  for (const off_t size : {off_t{0}, off_t{8192}}) {
+    const int fd = open(path("x").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_EQ(ftruncate(fd, size), 0);
+    close(fd);
+    const auto arena = make("x");
+    ASSERT_TRUE(arena.ok()) << arena.error().message;
+    EXPECT_TRUE(remove_leftovers(directory_, Kept::kRemove).arenas == 0);
+    std::filesystem::remove(path("x"));
+  }
+}
+
+TEST_F(ArenaTest, ForeignFileIsLeftAlone) {
+  std::ofstream(path("x")) << std::string(5000, 'q');
+  const auto arena = make("x");
+  ASSERT_FALSE(arena.ok());
+  EXPECT_EQ(arena.error().code, Code::kBrokenFile);
+  EXPECT_EQ(std::filesystem::file_size(path("x")), 5000u);
+}
+
+TEST_F(ArenaTest, ReadyArenaIsNotOverwritten) {
+  ASSERT_TRUE(make("x").ok());
+  const auto again = make("x");
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, Code::kUnavailable);
+  EXPECT_TRUE(Arena::attach(directory_, "x")->verify().ok());
+}
+
+TEST_F(ArenaTest, OfManyCreatorsExactlyOneLoads) {
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> made{0}, refused{0}, other{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const auto arena = make("x");
+        if (arena.ok())
+          ++made;
+        else if (arena.error().code == Code::kUnavailable)
+          ++refused;
+        else
+          ++other;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(made, 1);
+    EXPECT_EQ(refused, 3);
+    EXPECT_EQ(other, 0);
+    EXPECT_TRUE(remove_arena(directory_, "x").ok());
+  }
+}
+
+TEST_F(ArenaTest, NothingIsRemovedWhileSomebodyMapsIt) {
+  {
+    auto loader = make("x");
+    ASSERT_TRUE(loader.ok());
+    const auto reader = Arena::attach(directory_, "x");
+    ASSERT_TRUE(reader.ok());
+    *loader = std::move(*make("y"));  // the loader of x leaves, its reader stays
+    EXPECT_EQ(remove_leftovers(directory_, Kept::kRemove).arenas, 0);
+    const auto refused = remove_arena(directory_, "x");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kUnavailable);
+    const auto listing = list_arenas(directory_);
+    ASSERT_EQ(listing.size(), 2u);
+    EXPECT_EQ(listing[0].name, "x");
+    EXPECT_TRUE(listing[0].in_use && listing[1].in_use);
+    EXPECT_EQ(listing[0].state, ArenaState::kReady);
+    EXPECT_TRUE(reader->verify().ok());
+  }
+  EXPECT_FALSE(list_arenas(directory_)[0].in_use);
+  EXPECT_EQ(remove_leftovers(directory_, Kept::kRemove).arenas, 2);
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(ArenaTest, KeptArenasStayUnlessAsked) {
+  ASSERT_TRUE(make("kept", true).ok());
+  ASSERT_TRUE(make("other", false).ok());
+  EXPECT_EQ(remove_leftovers(directory_, Kept::kStay).arenas, 1);
+  EXPECT_TRUE(Arena::attach(directory_, "kept").ok());
+  EXPECT_EQ(remove_leftovers(directory_, Kept::kRemove).arenas, 1);
+}
+
+TEST_F(ArenaTest, UnlinkedArenaLivesWithItsProcess) {
+  ArenaPlan plan;
+  ASSERT_TRUE(plan.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 100}).ok());
+  auto arena = Arena::create(directory_, "x", plan, {});
+  ASSERT_TRUE(arena.ok());
+  arena->unlink_name();
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  std::memset(arena->data(0), 9, 100);
+  EXPECT_TRUE(arena->seal().ok());
+  EXPECT_TRUE(arena->verify().ok());
+}
+
+TEST_F(ArenaTest, BadTensorsAndNamesAreRefused) {
+  ArenaPlan plan;
+  const TensorSpec good = {.name = "t", .rows = 1, .row_length = 1, .bytes = 1};
+  EXPECT_TRUE(plan.reserve(good).ok());
+  EXPECT_FALSE(plan.reserve(good).ok());
+  TensorSpec bad = good;
+  bad.first_row = 7;
+  EXPECT_TRUE(plan.reserve(bad).ok());
+  bad.name = "";
+  EXPECT_FALSE(plan.reserve(bad).ok());
+  bad.name = std::string(96, 'n');
+  EXPECT_FALSE(plan.reserve(bad).ok());
+  bad.name = std::string("a\0b", 3);
+  EXPECT_FALSE(plan.reserve(bad).ok());
+  bad = {.name = "u", .rows = 1, .row_length = 1, .bytes = ~uint64_t{0}};
+  EXPECT_FALSE(plan.reserve(bad).ok());
+  EXPECT_EQ(plan.table().size(), 2u);
+  for (const char* name : {"", ".x", "a/b", "..", "a b"}) {
+    EXPECT_EQ(Arena::create(directory_, name, plan, {}).error().code, Code::kInvalidArgument);
+  }
+  EXPECT_EQ(Arena::attach(directory_, "absent").error().code, Code::kNotFound);
+}
+
+/// Runs `body` in a child with a tmpfs of `options` mounted on `directory` in a mount namespace of
+/// its own. Returns its exit code; 77 when this is not permitted.
+int with_tmpfs(const std::string& directory, const char* options,
+               const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", directory.c_str(), "tmpfs", 0, options) != 0) {
+      _exit(77);
+    }
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_F(ArenaTest, FullTmpfsIsAnErrorNotASigbus) {
+  const int code = with_tmpfs(directory_, "size=4m", [&] {
+    ArenaPlan plan;
+    if (!plan.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 8u << 20}).ok()) return 1;
+    const auto arena = Arena::create(directory_, "x", plan, {});
+    if (arena.ok()) return 2;
+    if (arena.error().code != Code::kNoSpace) return 3;
+    const std::string& message = arena.error().message;
+    if (message.find(base::cat("reserve ", plan.file_bytes(), " bytes")) == std::string::npos) {
+      return 4;
+    }
+    if (message.find("4194304 bytes are free") == std::string::npos) return 5;
+    if (message.find("--arena-dir") == std::string::npos) return 6;
+    if (!std::filesystem::is_empty(directory_)) return 7;  // nothing stays reserved
+    // What fits is still fine, to the last byte.
+    ArenaPlan small;
+    if (!small.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 1u << 20}).ok()) return 8;
+    auto fits = Arena::create(directory_, "x", small, {});
+    if (!fits.ok()) return 9;
+    std::memset(fits->data(0), 1, 1u << 20);
+    return fits->seal().ok() ? 0 : 10;
+  });
+  if (code == 77) GTEST_SKIP() << "mounting a tmpfs needs root";
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(ArenaTest, HugePagesAreReportedAsObtained) {
+  const auto huge_share = [&](const char* options) {
+    return with_tmpfs(directory_, options, [&] {
+      ArenaPlan plan;
+      if (!plan.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 7u << 20}).ok()) {
+        return 1;
+      }
+      auto arena = Arena::create(directory_, "x", plan, {});
+      if (!arena.ok()) return 2;
+      std::memset(arena->data(0), 1, 7u << 20);
+      const auto report = page_report(arena->region().data());
+      if (!report.ok() || report->kernel_page_bytes == 0) return 3;
+      if (report->resident_bytes < 7u << 20) return 4;
+      return 100 + static_cast<int>(report->huge_bytes * 100 / arena->region().bytes());
+    });
+  };
+  const int never = huge_share("size=64m,huge=never");
+  if (never == 77) GTEST_SKIP() << "mounting a tmpfs needs root";
+  EXPECT_EQ(never, 100);
+  // A kernel without shmem huge pages refuses the option (77); memory may be too fragmented for
+  // all.
+  const int within_size = huge_share("size=64m,huge=within_size");
+  if (within_size != 77) {
+    EXPECT_GE(within_size, 100);
+  }
+}
+
+}  // namespace
+}  // namespace shm
