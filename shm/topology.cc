@@ -39,9 +39,11 @@ base::Result<Hwloc> load(const TopologySource& source) {
     return refused(base::cat("the topology '", source.text, "'"));
   }
   // hwloc leaves out what the cgroup forbids; taskset and numactl are obeyed on request.
-  if (source.kind == TopologyKind::kMachine) {
-    hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING |
-                                      HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_MEMBINDING);
+  constexpr unsigned long kAllowedOnly = HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
+                                         HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING |
+                                         HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_MEMBINDING;
+  if (source.kind == TopologyKind::kMachine && hwloc_topology_set_flags(raw, kAllowedOnly) != 0) {
+    return refused("its own flags");
   }
   if (hwloc_topology_load(raw) != 0) return refused("this topology");
   return topology;
