@@ -172,7 +172,7 @@ def built(tree):
         while folder:
             page = tree.text.get(folder + "/CMakeLists.txt", "")
             relative = posixpath.relpath(path, folder)
-            named = named or re.search(rf"(?<![\w/]){re.escape(relative)}\b", page) is not None
+            named = named or re.search(rf"(?<!\w)(?<!\w/){re.escape(relative)}\b", page) is not None
             folder = posixpath.dirname(folder)
         if not named:
             yield Finding(path, 1, "not_built", "no CMakeLists.txt names it; add it or delete it")

@@ -192,6 +192,13 @@ class Tidy(unittest.TestCase):
         self.expect(findings(tests__base__b_test_dot_py="\n"), "not_built")
         self.expect(findings(kernels__isa__y_dot_cc="\n"), "not_built")
 
+    def test_ways_to_name_what_is_built(self):
+        page = GOOD["tests/base/CMakeLists.txt"]
+        script = page + "add_test(NAME b COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/b_test.py)\n"
+        self.assertEqual(findings(tests__base__b_test_dot_py="\n", tests__base__CMakeLists_dot_txt=script), [])
+        other = page + "add_test(NAME b COMMAND python3 sub/b_test.py)\n"
+        self.expect(findings(tests__base__b_test_dot_py="\n", tests__base__CMakeLists_dot_txt=other), "not_built")
+
     def test_strays(self):
         self.expect(findings(tool_dot_whl="x"), "stray")
 
