@@ -43,8 +43,12 @@ struct FloatFormat {
 
   template <class V>
   struct Sum {
-    typename V::F32 chains[2] = {V::set_f32(0), V::set_f32(0)};
+    typename V::F32 chains[2];
   };
+  template <class V>
+  static Sum<V> empty() {
+    return {{V::set_f32(0), V::set_f32(0)}};
+  }
   template <class V>
   static typename V::F32 total(const Sum<V>& sum) {
     return V::add_f32(sum.chains[0], sum.chains[1]);

@@ -22,8 +22,12 @@ struct FormatQ4_K {
 
   template <class V>
   struct Sum {
-    typename V::F32 value = V::set_f32(0);
+    typename V::F32 value;
   };
+  template <class V>
+  static Sum<V> empty() {
+    return {V::set_f32(0)};
+  }
   template <class V>
   static typename V::F32 total(const Sum<V>& sum) {
     return sum.value;
@@ -53,12 +57,8 @@ struct FormatQ4_K {
         }
       }
     }
-    const std::byte* d = args.block + offsetof(Q4_KBlock, d);
-    const std::byte* dmin = args.block + offsetof(Q4_KBlock, dmin);
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
-      const auto d_lanes = V::load_f16(d + args.lane_bytes(p, 2));
-      const auto dmin_lanes = V::load_f16(dmin + args.lane_bytes(p, 2));
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
         auto mins = V::set_i32(0);
@@ -66,8 +66,8 @@ struct FormatQ4_K {
         for (int i = 0; i < 4; ++i) {
           mins = V::dot_i16(mins, codes[p].mins[i], V::splat(&x[c]->sums_of_32[2 * i]));
         }
-        auto t = V::mul(d_lanes, V::to_f32(sums[c][p]));
-        t = V::fnma(dmin_lanes, V::to_f32(mins), t);
+        auto t = V::mul(codes[p].d, V::to_f32(sums[c][p]));
+        t = V::fnma(codes[p].dmin, V::to_f32(mins), t);
         auto& sum = args.sums[c][args.part + p].value;
         sum = V::fma(V::splat_f32(&x[c]->scale), t, sum);
       }
@@ -80,6 +80,7 @@ struct FormatQ4_K {
   struct Codes {
     typename V::Scale scales[8];
     typename V::Bytes mins[4];  // int16 pairs in the order of sums_of_32
+    typename V::F32 d, dmin;
   };
 
   template <class V>
@@ -92,6 +93,8 @@ struct FormatQ4_K {
                                                    V::and_bytes(V::template shr_bits<4>(b), 0x0c)),
                                        V::and_bytes(V::template shr_bits<2>(c), 0x30));
     Codes<V> codes;
+    codes.d = V::load_f16(args.block + offsetof(Q4_KBlock, d) + args.lane_bytes(p, 2));
+    codes.dmin = V::load_f16(args.block + offsetof(Q4_KBlock, dmin) + args.lane_bytes(p, 2));
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       codes.scales[j] = V::scale_of(scales_low, j);

@@ -22,8 +22,12 @@ struct FormatQ6_K {
 
   template <class V>
   struct Sum {
-    typename V::F32 value = V::set_f32(0);
+    typename V::F32 value;
   };
+  template <class V>
+  static Sum<V> empty() {
+    return {V::set_f32(0)};
+  }
   template <class V>
   static typename V::F32 total(const Sum<V>& sum) {
     return sum.value;
@@ -32,11 +36,17 @@ struct FormatQ6_K {
   template <class V, int P, int C>
   [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
     const ActivationBlock* x[C];
-    typename V::I32 sums[C][P];
+    typename V::I32 sums[C][P], starts[P][C];
+    typename V::F32 d[P];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
       x[c] = reinterpret_cast<const ActivationBlock*>(args.x[c]) + args.begin / kBlockWeights;
       for (int p = 0; p < P; ++p) sums[c][p] = V::set_i32(0);
+    }
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) {
+      d[p] = V::load_f16(args.block + offsetof(Q6_KBlock, d) + args.lane_bytes(p, 2));
+      dot_scales<V, C>(args, p, x, starts[p]);
     }
 #pragma GCC unroll 1
     for (int j = 0; j < 8; ++j) {
@@ -51,16 +61,12 @@ struct FormatQ6_K {
         }
       }
     }
-    const std::byte* d = args.block + offsetof(Q6_KBlock, d);
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
-      const auto d_lanes = V::load_f16(d + args.lane_bytes(p, 2));
-      typename V::I32 starts[C];
-      dot_scales<V, C>(args, p, x, starts);
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        const auto whole = V::sub(sums[c][p], V::template shl<5>(starts[c]));
-        const auto t = V::mul(d_lanes, V::to_f32(whole));
+        const auto whole = V::sub(sums[c][p], V::template shl<5>(starts[p][c]));
+        const auto t = V::mul(d[p], V::to_f32(whole));
         auto& sum = args.sums[c][args.part + p].value;
         sum = V::fma(V::splat_f32(&x[c]->scale), t, sum);
       }
@@ -95,9 +101,8 @@ struct FormatQ6_K {
 
   /// The four vectors of six-bit codes of sub-block s.
   template <class V>
-  [[gnu::always_inline]] static void read_codes(const std::byte* low, const std::byte* high,
-                                                typename V::Bytes* codes) {
-    const auto a = V::load(low), b = V::load(low + 64), h = V::load(high);
+  [[gnu::always_inline]] static void read_codes(const std::byte* packed, typename V::Bytes* codes) {
+    const auto a = V::load(packed), b = V::load(packed + 64), h = V::load(packed + 128);
     codes[0] = V::or_bytes(V::and_bytes(a, 15), V::and_bytes(V::template shl_bits<4>(h), 0x30));
     codes[1] = V::or_bytes(V::and_bytes(b, 15), V::and_bytes(V::template shl_bits<2>(h), 0x30));
     codes[2] = V::or_bytes(V::and_bytes(V::template shr_bits<4>(a), 15), V::and_bytes(h, 0x30));
@@ -110,12 +115,11 @@ struct FormatQ6_K {
   [[gnu::always_inline]] static void dot_sub_block(const BlockArgs<V, Sum<V>>& args, int s,
                                                    const ActivationBlock* const* x,
                                                    typename V::I32 (*scaled)[P]) {
-    const std::byte* low = args.block + offsetof(Q6_KBlock, low) + 128 * s;
-    const std::byte* high = args.block + offsetof(Q6_KBlock, high) + 64 * s;
+    const std::byte* packed = args.block + offsetof(Q6_KBlock, codes) + 192 * s;
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
       typename V::Bytes codes[4];
-      read_codes<V>(low + args.lane_bytes(p, 4), high + args.lane_bytes(p, 4), codes);
+      read_codes<V>(packed + args.lane_bytes(p, 4), codes);
       const auto scale = V::scale_of_signed(load_scales<V>(args, p, s / 4), s % 4);
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {

@@ -21,8 +21,12 @@ struct FormatQ8_0 {
 
   template <class V>
   struct Sum {
-    typename V::F32 value = V::set_f32(0);
+    typename V::F32 value;
   };
+  template <class V>
+  static Sum<V> empty() {
+    return {V::set_f32(0)};
+  }
   template <class V>
   static typename V::F32 total(const Sum<V>& sum) {
     return sum.value;
@@ -38,11 +42,13 @@ struct FormatQ8_0 {
       for (int p = 0; p < P; ++p) sums[c][p] = V::set_f32(0);
     }
     const int64_t sub_blocks = args.count / kSubBlockWeights;
+    const std::byte* group = args.block;
 #pragma GCC unroll 1
-    for (int64_t j = 0; j < sub_blocks; ++j) {
-      const std::byte* group = args.block + j / 2 * static_cast<int64_t>(sizeof(Q8_0Group));
-      const std::byte* d = group + (j & 1) * 32;
-      sub_block<V, P, C>(args, group + 64 + (j & 1) * 512, d, j, x, sums);
+    for (int64_t j = 0; j < sub_blocks; j += 2, group += sizeof(Q8_0Group)) {
+      sub_block<V, P, C>(args, group + offsetof(Q8_0Group, q), group, j, x, sums);
+      if (j + 1 < sub_blocks) {
+        sub_block<V, P, C>(args, group + offsetof(Q8_0Group, q) + 512, group + 32, j + 1, x, sums);
+      }
     }
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
@@ -61,6 +67,8 @@ struct FormatQ8_0 {
                                                const std::byte* codes, const std::byte* d,
                                                int64_t j, const ActivationBlock* const* x,
                                                typename V::F32 (*sums)[P]) {
+    typename V::F32 scales[P];
+    for (int p = 0; p < P; ++p) scales[p] = V::load_f16(d + args.lane_bytes(p, 2));
     typename V::SumS8 dots[C][P];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
@@ -78,11 +86,10 @@ struct FormatQ8_0 {
     }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
-      const auto scale = V::load_f16(d + args.lane_bytes(p, 2));
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
         const auto dot = V::shl_lanes(V::sum_s8(dots[c][p]), V::splat(&x[c]->shift[j]));
-        sums[c][p] = V::fma(scale, V::to_f32(dot), sums[c][p]);
+        sums[c][p] = V::fma(scales[p], V::to_f32(dot), sums[c][p]);
       }
     }
   }

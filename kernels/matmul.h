@@ -4,8 +4,8 @@
 // A format is a struct with
 //   kBlock                 weights per row of one block
 //   offset(begin)          bytes from the start of a panel to the block of weight `begin`
-//   Sum<V>                 the running sum of kLanes rows and one column; value-initialised = empty
-//   total<V>(sum)          its value as F32
+//   Sum<V>                 the running sum of kLanes rows and one column
+//   empty<V>()  total<V>(sum)   how it begins, and its value as F32 at the end
 //   block<V, P, C>(args)   adds one block to the sums of P registers and C columns
 //
 // Order, hence bits: block after block, inside a block whatever the format fixes. Tiles, column
@@ -50,7 +50,7 @@ template <class V, class Format>
 void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int columns) {
   typename Format::template Sum<V> sums[kPassColumns][kParts<V>];
   for (int c = 0; c < columns; ++c) {
-    for (auto& sum : sums[c]) sum = {};
+    for (auto& sum : sums[c]) sum = Format::template empty<V>();
   }
   const std::byte* base =
       args.panels + static_cast<size_t>(panel) * panel_bytes(Format::kLayout, args.type, args.k);

@@ -85,9 +85,9 @@ void pack_q6_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
       const unsigned low = byte(64 * half + n % 64) >> (n / 64 * 4) & 15u;
       const unsigned high = byte(128 + 32 * half + n % 32) >> (n / 32 * 2) & 3u;
       const int s = i / 16, v = i % 16 / 4;
-      uint8_t& l = block.low[2 * s + v % 2][r][i % 4];
+      uint8_t& l = block.codes[s].low[v % 2][r][i % 4];
       l = static_cast<uint8_t>(v < 2 ? (l & 0xf0u) | low : (l & 0x0fu) | low << 4);
-      uint8_t& h = block.high[s][r][i % 4];
+      uint8_t& h = block.codes[s].high[r][i % 4];
       h = static_cast<uint8_t>((h & ~(3u << 2 * v)) | high << 2 * v);
     }
   }

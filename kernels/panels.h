@@ -42,10 +42,12 @@ struct alignas(64) Q6_KBlock {
   uint16_t d[kPanelRows];  // float16 scale of the scales
   uint16_t zero[kPanelRows];
   int8_t scales[4][kPanelRows][4];  // [16 sub-blocks of 16, four to a vector]
-  /// Low four bits of sub-block s: vector 2 s + u holds k = 16 s + 4 u … and 16 s + 8 + 4 u …
-  uint8_t low[32][kPanelRows][4];
-  /// High two bits of sub-block s: bits 2 v and 2 v + 1 belong to k = 16 s + 4 v …
-  uint8_t high[16][kPanelRows][4];
+  struct {
+    /// Low four bits: vector u holds k = 4 u … and 8 + 4 u … of the sub-block.
+    uint8_t low[2][kPanelRows][4];
+    /// High two bits: bits 2 v and 2 v + 1 belong to k = 4 v … of the sub-block.
+    uint8_t high[kPanelRows][4];
+  } codes[16];
 };
 static_assert(sizeof(Q6_KBlock) == 16 * 210 + 32);
 
