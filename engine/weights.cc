@@ -48,7 +48,7 @@ class MapBuilder {
         round_up(static_cast<size_t>(slice.rows.size()), kernels::kPanelRows) / kernels::kPanelRows;
     slice.matrix_bytes = panels * slice.panel_bytes;
     slice.offset = map_.bytes;
-    map_.bytes += round_up(slice.bytes(), kernels::kAlignment);
+    map_.bytes += round_up(slice.bytes(), kSliceAlignment);
     map_.slices.push_back(slice);
     return static_cast<int>(map_.slices.size()) - 1;
   }

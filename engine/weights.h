@@ -16,6 +16,9 @@
 
 namespace engine {
 
+/// Slices start at multiples of this, as tensors of an arena do.
+inline constexpr size_t kSliceAlignment = 128;
+
 /// Some rows of one tensor, packed. A tensor may hold several matrices of equal shape one after the
 /// other (experts; KV heads), of each of which the same rows are taken.
 ///

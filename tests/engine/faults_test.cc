@@ -1,0 +1,223 @@
+// Values that other engines stumble over: scores that are not numbers, activations beyond half
+// precision, shapes that do not divide, weights that are not numbers, metadata in other clothes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/engine/golden.h"
+#include "tests/engine/local_ranks.h"
+#include "tests/model/gguf_builder.h"
+
+namespace engine {
+namespace {
+
+using model_test::GgufFile;
+using model_test::TemporaryFolder;
+
+base::Result<Logits> run_file(GgufFile file, const std::vector<int32_t>& tokens,
+                              const LocalRanksOptions& options) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("model.gguf");
+  model_test::write_bytes(path, file.image().bytes);
+  ASSIGN_OR_RETURN(const model::Model model, model::load_model(path));
+  ASSIGN_OR_RETURN(auto ranks, LocalRanks::start(model, options));
+  return ranks->forward(tokens);
+}
+
+void expect_equal_logits(const base::Result<Logits>& a, const base::Result<Logits>& b) {
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  ASSERT_TRUE(b.ok()) << b.error().message;
+  ASSERT_EQ(a->positions.size(), b->positions.size());
+  for (size_t p = 0; p < a->positions.size(); p++) {
+    ASSERT_EQ(std::memcmp(a->positions[p].data(), b->positions[p].data(),
+                          a->positions[p].size() * sizeof(float)),
+              0)
+        << "position " << p;
+  }
+}
+
+void scale(std::span<float> values, float factor) {
+  for (float& value : values) value *= factor;
+}
+
+// A router score that is not a number, for one token only: that column reports its layer, and
+// another sequence of the same step is equal to its solo run.
+TEST(RouterFault, EndsOneColumnAndNotItsNeighbours) {
+  const GoldenCase one = golden_case("olmoe-f32");
+  GgufFile file = model_test::read_gguf(one.path);
+  // Token 7 points all into dimension 5, which one expert's scores weigh beyond the range of float:
+  // its score is infinite, those of the other tokens are merely large.
+  auto embedding = file.tensor("token_embd.weight").floats();
+  for (size_t i = 0; i < 64; i++) embedding[7 * 64 + i] = i == 5 ? 100.0f : 0.0f;
+  file.tensor("blk.0.ffn_gate_inp.weight").floats()[5] = 6e37f;
+  const TemporaryFolder folder;
+  const std::string path = folder.file("model.gguf");
+  model_test::write_bytes(path, file.image().bytes);
+  auto model = model::load_model(path);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  auto ranks = LocalRanks::start(*model, {.ranks = 2, .isa = "auto"});
+  ASSERT_TRUE(ranks.ok());
+  const std::vector<int32_t> good = {3, 4, 5};
+  auto alone = (*ranks)->forward(good);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->fault_layer, (std::vector<int32_t>{-1, -1, -1}));
+
+  Step step;
+  step.block_tables = {{5}, {6}};
+  for (int32_t p = 0; p < 3; p++) {
+    step.columns.push_back({.token = good[static_cast<size_t>(p)], .sequence = 0, .position = p,
+                            .wants_logits = p == 2});
+  }
+  step.columns.push_back({.token = 7, .sequence = 1, .position = 0, .wants_logits = 1});
+  auto output = (*ranks)->runner().run(step);
+  ASSERT_TRUE(output.ok());
+  for (size_t c = 0; c < 3; c++) EXPECT_EQ(output->fault_layer[c], -1);
+  EXPECT_GE(output->fault_layer[3], 0);
+  EXPECT_EQ(std::memcmp(output->logits.data(), alone->last().data(),
+                        alone->last().size() * sizeof(float)),
+            0);
+  // The next request in the blocks of the one that failed.
+  auto again = (*ranks)->forward(good, 0, 6);
+  expect_equal_logits(again, alone);
+}
+
+TEST(LoaderFault, NamesATensorThatIsNotANumber) {
+  const GoldenCase one = golden_case("olmoe-f32");
+  GgufFile file = model_test::read_gguf(one.path);
+  file.tensor("blk.1.ffn_gate_inp.weight").floats()[5] = NAN;
+  auto got = run_file(file, {1}, {});
+  ASSERT_FALSE(got.ok());
+  EXPECT_NE(got.error().message.find("blk.1.ffn_gate_inp.weight"), std::string::npos);
+
+  GgufFile quantised = model_test::read_gguf(golden_case("qwen3moe-q8_0").path);
+  auto& data = quantised.tensor("blk.0.ffn_down_exps.weight").data;
+  data[34 * 7] = std::byte{0x00};
+  data[34 * 7 + 1] = std::byte{0x7e};  // the scale of block 7 becomes NaN
+  got = run_file(quantised, {1}, {});
+  ASSERT_FALSE(got.ok());
+  EXPECT_NE(got.error().message.find("blk.0.ffn_down_exps.weight"), std::string::npos);
+}
+
+// Up projections times 2^14 and down projections times 2^-14 give the same bits: powers of two are
+// exact, so any difference is an overflow of a scale or sum on the way.
+TEST(LargeActivations, SurviveUnharmed) {
+  const GoldenCase one = golden_case("olmoe-f32");
+  GgufFile file = model_test::read_gguf(one.path);
+  const auto original = run_file(file, one.reference[1].tokens, {.ranks = 2});
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    scale(file.tensor(layer + std::string("ffn_up_exps.weight")).floats(), 0x1p14f);
+    scale(file.tensor(layer + std::string("ffn_down_exps.weight")).floats(), 0x1p-14f);
+  }
+  expect_equal_logits(run_file(file, one.reference[1].tokens, {.ranks = 2}), original);
+}
+
+// The same for quantised types: scales of the up rows times 2^k against those of the down rows.
+TEST(LargeActivations, SurviveQuantised) {
+  struct Kind {
+    const char* name;
+    size_t block_bytes;
+    std::vector<size_t> scales;
+  };
+  for (const Kind& kind : {Kind{"qwen3moe-q8_0", 34, {0}}, Kind{"qwen3moe-q4_k", 144, {0, 2}}}) {
+    SCOPED_TRACE(kind.name);
+    const GoldenCase one = golden_case(kind.name);
+    const auto scaled = [&](const char* tensor, int exponent) {
+      GgufFile file = model_test::read_gguf(one.path);
+      for (const char* layer : {"blk.0.", "blk.1."}) {
+        auto& data = file.tensor(layer + std::string(tensor)).data;
+        for (size_t block = 0; block < data.size(); block += kind.block_bytes) {
+          for (const size_t at : kind.scales) {
+            uint16_t half;
+            std::memcpy(&half, data.data() + block + at, 2);
+            // Times 2^exponent, where the half is normal and stays so.
+            const int biased = (half >> 10) & 31;
+            if (biased == 0) continue;
+            EXPECT_LT(biased + exponent, 31);
+            half = static_cast<uint16_t>(half + (exponent << 10));
+            std::memcpy(data.data() + block + at, &half, 2);
+          }
+        }
+      }
+      return run_file(file, one.reference[1].tokens, {.ranks = 2});
+    };
+    expect_equal_logits(scaled("ffn_up_exps.weight", 10), scaled("ffn_down_exps.weight", 10));
+  }
+}
+
+// Keys beyond the range of half precision are clamped in an f16 cache, never infinite.
+TEST(LargeActivations, KeysAreClampedInTheCache) {
+  const GoldenCase one = golden_case("llama-rope-factors-f16");
+  GgufFile file = model_test::read_gguf(golden_case("olmoe-f32").path);
+  scale(file.tensor("blk.0.attn_k_norm.weight").floats(), 0x1p20f);
+  auto got = run_file(file, {1, 2, 3, 4}, {.kv_type = kernels::KvType::kF16});
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  for (const auto& row : got->positions) {
+    for (const float logit : row) ASSERT_TRUE(std::isfinite(logit));
+  }
+}
+
+// Fewer KV heads than ranks, widths that do not divide, more ranks than slices.
+TEST(Sharding, AnyRankCountGivesEqualBits) {
+  for (const char* name : {"odd-tied-q4_0", "qwen3moe-q4_k", "mixtral-f16", "olmoe-f32"}) {
+    SCOPED_TRACE(name);
+    const GoldenCase one = golden_case(name);
+    auto model = model::load_model(one.path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    base::Result<Logits> alone = base::Error{};
+    for (const int count : {1, 3, 5, 6, 8}) {
+      SCOPED_TRACE(count);
+      auto ranks = LocalRanks::start(*model, {.ranks = count});
+      ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+      auto got = (*ranks)->forward(one.reference[1].tokens);
+      if (count == 1) {
+        alone = std::move(got);
+      } else {
+        expect_equal_logits(got, alone);
+      }
+    }
+  }
+}
+
+// Alignment, integer widths and per-layer arrays do not change a bit.
+TEST(Metadata, OtherClothesGiveEqualBits) {
+  const GoldenCase one = golden_case("olmoe-f32");
+  const auto& tokens = one.reference[1].tokens;
+  const auto original = run_file(model_test::read_gguf(one.path), tokens, {});
+  for (const uint32_t alignment : {8u, 64u, 4096u}) {
+    SCOPED_TRACE(alignment);
+    GgufFile file = model_test::read_gguf(one.path);
+    file.set("filler", model_test::text(std::string(13, 'x')));
+    file.align(alignment);
+    expect_equal_logits(run_file(file, tokens, {}), original);
+  }
+  GgufFile file = model_test::read_gguf(one.path);
+  file.set("olmoe.attention.head_count_kv",
+           model_test::array({model_test::i32(4), model_test::i32(4)}));
+  file.set("olmoe.block_count", model_test::u64(2));
+  file.set("olmoe.expert_used_count", model_test::u16(4));
+  file.set("olmoe.rope.freq_base", model_test::f64(10000.0));
+  expect_equal_logits(run_file(file, tokens, {}), original);
+}
+
+// Whether weights of chosen experts are normalised: the family's default, unless the key says.
+TEST(Metadata, ExpertWeightsNormFollowsTheFamilyUnlessGiven) {
+  for (const auto& [name, prefix, by_default] :
+       {std::tuple{"olmoe-f32", "olmoe", false}, std::tuple{"qwen3moe-f16", "qwen3moe", true}}) {
+    SCOPED_TRACE(name);
+    const GoldenCase one = golden_case(name);
+    const auto& tokens = one.reference[1].tokens;
+    const auto absent = run_file(model_test::read_gguf(one.path), tokens, {});
+    ASSERT_TRUE(absent.ok()) << absent.error().message;
+    for (const bool value : {true, false}) {
+      GgufFile file = model_test::read_gguf(one.path);
+      file.set(std::string(prefix) + ".expert_weights_norm", model_test::boolean(value));
+      const auto given = run_file(file, tokens, {});
+      ASSERT_TRUE(given.ok()) << given.error().message;
+      EXPECT_EQ(given->last() == absent->last(), value == by_default);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace engine

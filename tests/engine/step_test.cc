@@ -1,0 +1,194 @@
+// What happens inside a step besides the numbers: records are checked, decode allocates nothing,
+// waits are few, threads meet.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+
+#include "base/limits.h"
+#include "engine/router.h"
+#include "engine/step_record.h"
+#include "tests/engine/allocations.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/local_ranks.h"
+
+namespace engine {
+namespace {
+
+const RunnerShape kShape{.vocabulary = 100, .context = 200, .kv_block_count = 9, .columns_max = 8,
+                         .logit_columns_max = 2};
+
+Step good_step() {
+  Step step;
+  step.block_tables = {{3, 4}, {8}};
+  step.columns = {{.token = 5, .sequence = 0, .position = 64, .wants_logits = 0},
+                  {.token = 6, .sequence = 0, .position = 65, .wants_logits = 1},
+                  {.token = 99, .sequence = 1, .position = 0, .wants_logits = 1}};
+  return step;
+}
+
+std::vector<std::byte> encoded(const Step& step) {
+  std::vector<std::byte> record(step_record_bytes_max(kShape));
+  auto bytes = encode_step(step, kShape, record);
+  EXPECT_TRUE(bytes.ok());
+  record.resize(*bytes);
+  return record;
+}
+
+TEST(StepRecord, RoundTrip) {
+  StepView view(kShape);
+  const auto record = encoded(good_step());
+  ASSERT_TRUE(view.decode(record).ok());
+  ASSERT_EQ(view.columns().size(), 3u);
+  EXPECT_EQ(view.columns()[1].token, 6);
+  EXPECT_EQ(view.columns()[1].position, 65);
+  EXPECT_EQ(view.blocks(0).size(), 2u);
+  EXPECT_EQ(view.blocks(1)[0], 8);
+  ASSERT_EQ(view.wanted().size(), 2u);
+  EXPECT_EQ(view.wanted()[0], 1);
+  EXPECT_FALSE(view.one_column_each());
+}
+
+TEST(StepRecord, RefusesWhatIsOutOfRange) {
+  const auto refused = [](auto change) {
+    Step step = good_step();
+    change(step);
+    StepView view(kShape);
+    std::vector<std::byte> record(step_record_bytes_max(kShape) + 1024);
+    auto bytes = encode_step(step, kShape, record);
+    if (!bytes.ok()) return true;
+    return !view.decode({record.data(), *bytes}).ok();
+  };
+  EXPECT_FALSE(refused([](Step&) {}));
+  EXPECT_TRUE(refused([](Step& s) { s.columns.clear(); }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns.resize(9, s.columns[0]); }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].token = 100; }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].token = -1; }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].sequence = 2; }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].sequence = -1; }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].position = 200; }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].position = 128; }));  // no block for it
+  EXPECT_TRUE(refused([](Step& s) { s.block_tables[0][1] = 9; }));
+  EXPECT_TRUE(refused([](Step& s) { s.block_tables[0][1] = -1; }));
+  EXPECT_TRUE(refused([](Step& s) { s.columns[0].wants_logits = 1; }));  // a third
+}
+
+// Whatever bytes come, decode answers or refuses; it never reads outside (run under ASan).
+TEST(StepRecord, SurvivesAnyBytes) {
+  const auto record = encoded(good_step());
+  StepView view(kShape);
+  for (size_t cut = 0; cut < record.size(); cut++) {
+    EXPECT_FALSE(view.decode({record.data(), cut}).ok()) << cut;
+  }
+  std::mt19937 random(4);
+  size_t refused = 0;
+  for (int round = 0; round < 20000; round++) {
+    auto broken = record;
+    for (int i = 0; i < 3; i++) {
+      broken[random() % broken.size()] = static_cast<std::byte>(random());
+    }
+    if (!view.decode(broken).ok()) refused++;
+  }
+  EXPECT_GT(refused, 1000u);
+}
+
+TEST(Router, ChoosesTheBestAndTheLowerIdOnATie) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  model::Experts experts{.count = 6, .used = 3};
+  experts.normalise_weights = true;
+  float logits[] = {1, 2, 2, -1, 2, 0};
+  int32_t chosen[3];
+  float weights[3];
+  ASSERT_TRUE(route(experts, **ops, logits, chosen, weights));
+  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 3), (std::vector<int32_t>{1, 2, 4}));
+  for (const float w : weights) EXPECT_NEAR(w, 1.0 / 3, 1e-6);
+}
+
+TEST(Router, NonFiniteScoresGiveDistinctIdsAndNoWeight) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  const model::Experts experts{.count = 4, .used = 3};
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    float logits[] = {1, bad, 3, 2};
+    int32_t chosen[3] = {7, 7, 7};
+    float weights[3];
+    EXPECT_FALSE(route(experts, **ops, logits, chosen, weights));
+    for (int i = 0; i < 3; i++) {
+      EXPECT_EQ(chosen[i], i);
+      EXPECT_EQ(weights[i], 0);
+    }
+  }
+}
+
+TEST(Team, EveryThreadRunsEveryJobOnce) {
+  auto team = ThreadTeam::start({-1, -1, -1});
+  ASSERT_TRUE(team.ok());
+  std::array<std::atomic<int>, 3> counts{};
+  for (int round = 1; round <= 2000; round++) {
+    (*team)->run([&](int t) { counts[static_cast<size_t>(t)]++; });
+    for (const auto& count : counts) ASSERT_EQ(count.load(), round);
+  }
+}
+
+TEST(Team, BarrierSeparatesAndBreaks) {
+  auto team = ThreadTeam::start({-1, -1, -1, -1});
+  ASSERT_TRUE(team.ok());
+  Barrier barrier(4);
+  std::array<int, 4> written{};
+  std::atomic<int> wrong{0};
+  (*team)->run([&](int t) {
+    for (int round = 1; round <= 500; round++) {
+      written[static_cast<size_t>(t)] = round;
+      if (barrier.arrive_and_wait() != base::Wait::kOk) wrong++;
+      for (const int other : written) wrong += other != round;
+      if (barrier.arrive_and_wait() != base::Wait::kOk) wrong++;
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0);
+  std::atomic<int> aborted{0};
+  (*team)->run([&](int t) {
+    if (t == 3) {
+      barrier.abort();
+    } else if (barrier.arrive_and_wait() == base::Wait::kAborted) {
+      aborted++;
+    }
+  });
+  EXPECT_EQ(aborted.load(), 3);
+}
+
+TEST(Team, RefusesACpuThatDoesNotExist) {
+  EXPECT_FALSE(ThreadTeam::start({-1, 100'000}).ok());
+}
+
+// A decode step: no allocation on any thread of any rank, at most six waits in a layer.
+TEST(Decode, AllocatesNothingAndWaitsAtMostSixTimesALayer) {
+  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "mixtral-f16", "qwen3-tied-f16"}) {
+    SCOPED_TRACE(name);
+    const GoldenCase one = golden_case(name);
+    auto model = model::load_model(one.path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    auto ranks = LocalRanks::start(*model, {.ranks = 2, .threads = 2});
+    ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+    Step step;
+    step.block_tables = {{0, 1}};
+    step.columns = {{.token = 1, .sequence = 0, .position = 0, .wants_logits = 1}};
+    for (int64_t position = 0; position < 70; position++) {
+      step.columns[0].position = position;
+      const int64_t before = allocation_count();
+      auto output = (*ranks)->runner().run(step);
+      const int64_t after = allocation_count();
+      ASSERT_TRUE(output.ok());
+      if (position > 0) {
+        EXPECT_EQ(after - before, 0) << "position " << position;
+      }
+    }
+    const RankStats stats = (*ranks)->leader().stats();
+    EXPECT_LE(stats.layer_waits, 6 * stats.layers);
+    EXPECT_GE(stats.layer_waits, 4 * stats.layers);
+    EXPECT_EQ(stats.steps, 70u);
+  }
+}
+
+}  // namespace
+}  // namespace engine

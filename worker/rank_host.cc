@@ -1,0 +1,186 @@
+#include "worker/rank_host.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+#include "base/limits.h"
+#include "worker/loader.h"
+
+namespace worker {
+
+namespace {
+
+// What a context is by default, however long the model's own is: its cache is reserved at start.
+constexpr int64_t kDefaultContextMax = 4096;
+// Logits of one step are gathered into one buffer of at most this many bytes.
+constexpr int64_t kLogitBytesMax = int64_t{64} << 20;
+constexpr base::TimeNs kJoinTimeout = 60'000'000'000;
+
+base::Result<engine::RunnerShape> shape_of(const model::ModelSpec& spec,
+                                           const RankHostOptions& options) {
+  const int64_t context =
+      options.context > 0 ? options.context : std::min(spec.context, kDefaultContextMax);
+  if (context > base::kContextMax) {
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("--ctx ", context, " is beyond the limit of ", base::kContextMax)};
+  }
+  if (options.columns_max < 1 || options.columns_max > base::kStepColumnsMax) {
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("--chunk must be 1 to ", base::kStepColumnsMax, ", not ",
+                                 options.columns_max)};
+  }
+  const int64_t blocks =
+      (context + base::kKvBlockPositions - 1) / base::kKvBlockPositions * options.sequences;
+  const int64_t logit_columns =
+      kLogitBytesMax / (spec.vocabulary * static_cast<int64_t>(sizeof(float)));
+  return engine::RunnerShape{
+      .vocabulary = spec.vocabulary,
+      .context = context,
+      .kv_block_count = static_cast<int32_t>(blocks),
+      .columns_max = options.columns_max,
+      .logit_columns_max =
+          static_cast<int>(std::clamp<int64_t>(logit_columns, 1, options.columns_max))};
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) {
+  std::unique_ptr<RankHost> host(new RankHost(std::move(options)));
+  const RankHostOptions& o = host->options_;
+  ASSIGN_OR_RETURN(host->ops_, kernels::find_ops(o.isa));
+  ASSIGN_OR_RETURN(host->model_, model::load_model(o.model_path));
+  ASSIGN_OR_RETURN(host->plan_,
+                   plan::plan_rows(host->model_.spec, {.rank_count = o.rank_count, .shares = {}}));
+  ASSIGN_OR_RETURN(host->shape_, shape_of(host->model_.spec, o));
+  host->kv_type_ = o.kv_type.value_or(host->ops_->is_reference ? kernels::KvType::kF32
+                                                               : kernels::KvType::kF16);
+  host->map_ = engine::map_weights(host->model_,
+                                   host->plan_.ranks[static_cast<size_t>(o.rank)], *host->ops_);
+  return host;
+}
+
+RankHost::~RankHost() = default;
+
+std::string RankHost::fingerprint() const {
+  return base::cat(model_fingerprint(model_), "-", ops_->is_reference ? "reference" : "packed", "-",
+                   static_cast<uint32_t>(kv_type_), "-", shape_.context, "-",
+                   shape_.kv_block_count, "-", shape_.columns_max);
+}
+
+base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  RETURN_IF_ERROR(join());
+  RETURN_IF_ERROR(reserve());
+  {
+    ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
+    LoadOptions load{.team = team.get(), .on_progress = {}};
+    if (on_progress) {
+      load.on_progress = [&](uint64_t done) { on_progress(done, map_.bytes); };
+    }
+    RETURN_IF_ERROR(load_weights(model_, map_, arena_->data(0), load));
+  }
+  RETURN_IF_ERROR(arena_->seal());
+  ASSIGN_OR_RETURN(engine_, engine::RankEngine::start({.model = &model_,
+                                                       .plan = plan_,
+                                                       .rank = options_.rank,
+                                                       .ops = ops_,
+                                                       .weight_map = &map_,
+                                                       .weights = arena_->data(0),
+                                                       .kv_type = kv_type_,
+                                                       .kv_memory = kv_->data(),
+                                                       .shape = shape_,
+                                                       .cpus = options_.cpus,
+                                                       .exchange = &group_->exchange()}));
+  if (leads()) {
+    leader_ = std::make_unique<engine::LeaderRunner>(*engine_, &group_->board());
+  } else {
+    follower_ = std::make_unique<engine::Follower>(*engine_, group_->board());
+  }
+  return {};
+}
+
+base::Status RankHost::join() {
+  shm::GroupOptions options;
+  options.directory = options_.arena_directory;
+  options.id = options_.group_id;
+  options.rank = options_.rank;
+  options.node = options_.os_node;
+  options.shape = {.ranks = options_.rank_count,
+                   .threads = static_cast<int>(options_.cpus.size()),
+                   .slice_bytes_max =
+                       engine::slice_bytes_max(model_.spec, plan_, shape_.columns_max)};
+  options.record_bytes_max = engine::step_record_bytes_max(shape_);
+  if (options_.oversubscribed) options.wait.spin_pauses = shm::kSpinPausesOversubscribed;
+  options.join_timeout_ns = kJoinTimeout;
+  ASSIGN_OR_RETURN(group_, shm::Group::join(options));
+  return {};
+}
+
+base::Result<shm::ArenaPlan> RankHost::plan_arena() const {
+  shm::ArenaPlan arena;
+  for (size_t i = 0; i < map_.slices.size(); i++) {
+    const engine::WeightSlice& slice = map_.slices[i];
+    if (slice.bytes() == 0) continue;
+    // A tied matrix lies there twice, once as rows to look up.
+    const bool lookup = static_cast<int>(i) == map_.token_embedding;
+    ASSIGN_OR_RETURN(
+        const uint64_t offset,
+        arena.reserve({.name = slice.tensor->name + (lookup ? "/lookup" : ""),
+                       .type = static_cast<uint32_t>(slice.tensor->type),
+                       .layout = static_cast<uint32_t>(slice.layout),
+                       .rows = static_cast<uint64_t>(slice.matrix_count * slice.rows.size()),
+                       .row_length = static_cast<uint64_t>(slice.tensor->row_length()),
+                       .first_row = static_cast<uint64_t>(
+                           slice.matrix_begin * slice.matrix_rows + slice.rows.begin),
+                       .bytes = slice.bytes()}));
+    CHECK(offset == slice.offset, "arena and weight map disagree about ", slice.tensor->name);
+  }
+  return arena;
+}
+
+// Weights and KV pool; both lose their names at once, so that nothing outlives this process.
+base::Status RankHost::reserve() {
+  ASSIGN_OR_RETURN(const shm::ArenaPlan plan, plan_arena());
+  shm::ArenaOptions options;
+  options.identity.source.low = model_fingerprint(model_);
+  options.identity.plan_id = static_cast<uint64_t>(options_.rank_count);
+  options.identity.slice_index = static_cast<uint32_t>(options_.rank);
+  options.identity.slice_count = static_cast<uint32_t>(options_.rank_count);
+  options.identity.kernel_layout = ops_->is_reference ? 1 : 0;
+  options.node = options_.os_node;
+  ASSIGN_OR_RETURN(shm::Arena arena,
+                   shm::Arena::create(options_.arena_directory,
+                                      base::cat(options_.group_id, ".", options_.rank), plan,
+                                      options));
+  arena.unlink_name();
+  arena_.emplace(std::move(arena));
+
+  const size_t kv_bytes = engine::kv_pool_bytes(
+      model_.spec, plan_.ranks[static_cast<size_t>(options_.rank)], kv_type_,
+      shape_.kv_block_count);
+  const std::string path =
+      base::cat(options_.arena_directory, "/", options_.group_id, ".", options_.rank, ".kv");
+  ASSIGN_OR_RETURN(
+      shm::Region kv,
+      shm::Region::create(path, {.bytes = kv_bytes, .node = options_.os_node, .huge = true}));
+  shm::unlink_region(path);
+  kv_.emplace(std::move(kv));
+  return {};
+}
+
+RankReport RankHost::report() const {
+  RankReport report;
+  report.weight_bytes = map_.bytes;
+  if (kv_) report.kv_bytes = kv_->bytes();
+  if (arena_) {
+    const auto pages = shm::page_report(arena_->region().data());
+    if (pages.ok()) report.huge_page_bytes = pages->huge_bytes;
+  }
+  if (engine_) report.engine = engine_->stats();
+  return report;
+}
+
+void RankHost::abort() {
+  if (group_) group_->abort();
+}
+
+}  // namespace worker

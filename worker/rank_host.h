@@ -1,0 +1,97 @@
+// One rank in one process: opens the model, plans, places weights and KV cache in shared memory on
+// its node, meets the other ranks, and runs steps.
+//
+//   open()  model, plan, sizes; nothing is allocated yet   -> identity for the broker's hello
+//   load()  meet the ranks, reserve, read own rows, pack, start threads
+//   runner() (rank 0) or follow() (the others)
+//
+// Memory is made so that it goes with the processes: names are removed as soon as everybody who needs
+// them has mapped them. Thread rule: one thread, which becomes compute thread 0.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/rank_engine.h"
+#include "shm/arena.h"
+#include "shm/group.h"
+#include "shm/region.h"
+
+namespace worker {
+
+struct RankHostOptions {
+  std::string model_path;
+  int rank = 0;
+  int rank_count = 1;
+  std::string group_id;         // the same for all ranks, never used twice
+  std::string arena_directory;  // of this user, exists
+  std::string isa = "auto";
+  std::optional<kernels::KvType> kv_type;  // default: f16, with `reference` f32
+  int64_t context = 0;   // positions of one sequence; 0: what the model was trained on, at most 4096
+  int sequences = 1;     // of full context that the KV pool holds
+  int columns_max = 128;
+  int os_node = -1;      // memory is bound to it; -1: where it is first touched
+  std::vector<int> cpus = {-1};  // of the compute threads
+  bool oversubscribed = false;   // threads share CPUs: sleep soon instead of spinning
+};
+
+/// What a rank holds and how it fares; for people.
+struct RankReport {
+  uint64_t weight_bytes = 0, kv_bytes = 0;
+  uint64_t huge_page_bytes = 0;  // of the weights
+  std::string bind;              // how the memory was bound to its node
+  engine::RankStats engine;
+};
+
+class RankHost {
+ public:
+  /// Errors: everything a model file or an option can have wrong.
+  static base::Result<std::unique_ptr<RankHost>> open(RankHostOptions options);
+  ~RankHost();
+
+  const model::Model& model() const { return model_; }
+  /// Equal for ranks that were started on the same model with the same plan and arithmetic.
+  std::string fingerprint() const;
+  const engine::RunnerShape& shape() const { return shape_; }
+
+  /// `on_progress` gets bytes packed so far and in all, from this thread; may be empty. Errors:
+  /// kNoSpace with the bytes needed and free, kPeerLost, kTimeout, kBrokenFile.
+  base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress);
+
+  /// REQUIRES: load() succeeded, rank 0.
+  engine::StepRunner& runner() { return *leader_; }
+  /// Runs the next step if one comes within `slice_ns`; true if one was run. REQUIRES: load()
+  /// succeeded, not rank 0. Errors: the group has ended.
+  base::Result<bool> follow(base::TimeNs slice_ns) { return follower_->run_one(slice_ns); }
+
+  RankReport report() const;
+  /// Ends all waits of the group. Any thread, after load().
+  void abort();
+
+ private:
+  explicit RankHost(RankHostOptions options) : options_(std::move(options)) {}
+  base::Status join();
+  base::Status reserve();
+  base::Result<shm::ArenaPlan> plan_arena() const;
+  bool leads() const { return options_.rank == 0; }
+
+  const RankHostOptions options_;
+  model::Model model_;
+  const kernels::Ops* ops_ = nullptr;
+  kernels::KvType kv_type_ = kernels::KvType::kF16;
+  plan::Plan plan_;
+  engine::WeightMap map_;
+  engine::RunnerShape shape_;
+  // In this order: the engine uses everything before it.
+  std::unique_ptr<shm::Group> group_;
+  std::optional<shm::Arena> arena_;
+  std::optional<shm::Region> kv_;
+  std::unique_ptr<engine::RankEngine> engine_;
+  std::unique_ptr<engine::LeaderRunner> leader_;
+  std::unique_ptr<engine::Follower> follower_;
+};
+
+}  // namespace worker
