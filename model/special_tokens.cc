@@ -18,6 +18,17 @@ size_t first_character_bytes(std::string_view text) {
 
 }  // namespace
 
+std::string remove_sentinel(std::string_view text, std::string_view sentinel) {
+  std::string out;
+  size_t done = 0;
+  for (size_t at = text.find(sentinel); at != std::string_view::npos;
+       at = text.find(sentinel, done)) {
+    out.append(text.substr(done, at - done));
+    done = at + sentinel.size();
+  }
+  return out.append(text.substr(done));
+}
+
 SpecialTokens::SpecialTokens(const Vocabulary& vocabulary) : nodes_(1) {
   root_.fill(-1);
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
@@ -45,14 +56,11 @@ void SpecialTokens::add(std::string_view literal, int32_t token, TokenType type)
       if (node == 0) root_[byte] = next;
     }
     node = next;
-    if (control && i + 1 < literal.size())
-      nodes_[static_cast<size_t>(node)].leads_to_control = true;
   }
   Node& end = nodes_[static_cast<size_t>(node)];
   int32_t& slot = control ? end.control : end.user_defined;
   if (slot < 0) slot = token;
   end.single_character = first_character_bytes(literal) == literal.size();
-  longest_ = std::max(longest_, literal.size());
 }
 
 int32_t SpecialTokens::child(int32_t node, uint8_t byte) const {
@@ -103,43 +111,6 @@ std::vector<Segment> SpecialTokens::split(std::string_view text, SplitOptions op
   }
   if (done < text.size()) segments.push_back({.text = text.substr(done)});
   return segments;
-}
-
-bool SpecialTokens::control_at(std::string_view text) const {
-  int32_t index = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    index = child(index, byte_at(text, i));
-    if (index < 0) return false;
-    const Node& node = nodes_[static_cast<size_t>(index)];
-    if (node.control >= 0 && !node.single_character) return true;
-  }
-  return false;
-}
-
-bool SpecialTokens::ends_inside_control(std::string_view text) const {
-  const size_t first = text.size() - std::min(text.size(), longest_);
-  for (size_t start = first; start < text.size(); ++start) {
-    int32_t index = 0;
-    size_t i = start;
-    while (i < text.size() && index >= 0) index = child(index, byte_at(text, i++));
-    if (index > 0 && nodes_[static_cast<size_t>(index)].leads_to_control) return true;
-  }
-  return false;
-}
-
-std::string SpecialTokens::guard(std::string_view text, std::string_view sentinel) const {
-  std::string out;
-  size_t done = 0;
-  for (size_t position = 0; position < text.size(); ++position) {
-    if (root_[byte_at(text, position)] < 0 || !control_at(text.substr(position))) continue;
-    const size_t cut = position + first_character_bytes(text.substr(position));
-    if (cut <= done) continue;
-    out.append(text.substr(done, cut - done)).append(sentinel);
-    done = cut;
-  }
-  out.append(text.substr(done));
-  if (ends_inside_control(text)) out.append(sentinel);
-  return out;
 }
 
 }  // namespace model

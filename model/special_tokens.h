@@ -26,8 +26,13 @@ struct Segment {
 
 struct SplitOptions {
   bool control = false;  // also control and unknown tokens
-  bool guarded = false;  // the text went through guard(): see there
+  /// Literals of data were broken with a sentinel. That cannot be done to a control token of a
+  /// single character, so such tokens are not looked for.
+  bool guarded = false;
 };
+
+/// `text` without every occurrence of `sentinel`, which is not empty.
+std::string remove_sentinel(std::string_view text, std::string_view sentinel);
 
 class SpecialTokens {
  public:
@@ -35,11 +40,6 @@ class SpecialTokens {
 
   /// Segments in order; no two ordinary ones in a row, none empty. They point into `text`.
   std::vector<Segment> split(std::string_view text, SplitOptions options) const;
-
-  /// `text` with `sentinel` after the first character of each control literal, and at the end if
-  /// what follows could complete one; unchanged if no literal is in it. A control token of a single
-  /// character cannot be broken, so a guarded split does not look for those.
-  std::string guard(std::string_view text, std::string_view sentinel) const;
 
  private:
   struct Node {
@@ -49,7 +49,6 @@ class SpecialTokens {
     int32_t control = -1;       // token that ends here
     int32_t user_defined = -1;  // token that ends here
     bool single_character = false;
-    bool leads_to_control = false;  // some control literal starts with this
   };
   struct Match {
     size_t length = 0;
@@ -59,13 +58,10 @@ class SpecialTokens {
   void add(std::string_view literal, int32_t token, TokenType type);
   int32_t child(int32_t node, uint8_t byte) const;
   Match longest_at(std::string_view text, SplitOptions options) const;
-  bool control_at(std::string_view text) const;
-  bool ends_inside_control(std::string_view text) const;
 
   // Constant after construction. Node 0 is the root; its children are also in root_.
   std::vector<Node> nodes_;
   std::array<int32_t, 256> root_;
-  size_t longest_ = 0;
 };
 
 }  // namespace model

@@ -35,17 +35,6 @@ base::Result<const PretokenizerType*> read_pretokenizer_type(const Metadata& met
   return type;
 }
 
-std::string without(std::string_view text, std::string_view sentinel) {
-  std::string out;
-  size_t done = 0;
-  for (size_t at = text.find(sentinel); at != std::string_view::npos;
-       at = text.find(sentinel, done)) {
-    out.append(text.substr(done, at - done));
-    done = at + sentinel.size();
-  }
-  return out.append(text.substr(done));
-}
-
 }  // namespace
 
 Tokenizer::Tokenizer(Vocabulary vocabulary)
@@ -94,7 +83,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
       ids.push_back(segment.token);
       continue;
     }
-    const std::string unguarded = guarded ? without(segment.text, options.sentinel) : std::string();
+    const std::string unguarded =
+        guarded ? remove_sentinel(segment.text, options.sentinel) : std::string();
     const std::string_view ordinary = guarded ? unguarded : segment.text;
     if (ordinary.empty()) continue;
     if (bpe_ != nullptr) {
@@ -158,10 +148,6 @@ std::string_view Tokenizer::text_of(int32_t id, bool& at_start) const {
   if (invented && piece.starts_with(' ')) piece.remove_prefix(1);
   at_start = user_defined;
   return piece;
-}
-
-std::string Tokenizer::guard(std::string_view text, std::string_view sentinel) const {
-  return special_tokens_.guard(text, sentinel);
 }
 
 bool Tokenizer::is_control(int32_t id) const {

@@ -39,8 +39,8 @@ struct EncodeOptions {
   /// Puts the beginning-of-sequence token in front, unless the text already begins with it under
   /// parse_special. Callers pass adds_bos() here. An end-of-sequence token is never added.
   bool add_bos = false;
-  /// Not empty: the text holds literals that were broken with this (guard()); it is taken out of
-  /// ordinary text after special tokens were found.
+  /// Not empty: literals of control tokens in data were broken with this (model/special_tokens.h);
+  /// it is taken out of ordinary text after special tokens were found.
   std::string_view sentinel = {};
   EncodeWork* work = nullptr;  // steps are added here
 };
@@ -64,9 +64,6 @@ class Tokenizer {
   /// The text that token `id` adds to what was decoded so far; `at_start` says whether a blank that
   /// encode() invented may come now, and is updated. Begin with true for a whole text.
   std::string_view text_of(int32_t id, bool& at_start) const;
-
-  /// Breaks every control token that `text` spells with `sentinel`; see EncodeOptions::sentinel.
-  std::string guard(std::string_view text, std::string_view sentinel) const;
 
   /// Bytes that a token stands for; the name of a control token. REQUIRES: is_valid(id).
   std::string_view piece(int32_t id) const { return vocabulary_.piece(id); }

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "model/pretokenizer_types.h"
 #include "tests/model/tokenizer_support.h"
 
@@ -204,22 +202,18 @@ TEST(SpecialTokens, ControlLiteralsDoNotComeOutOfMerges) {
   for (const int32_t id : tokenizer.encode("<s>", {})) EXPECT_FALSE(tokenizer.is_control(id));
 }
 
-TEST(SpecialTokens, GuardBreaksEveryControlLiteralAndNothingElse) {
+TEST(SpecialTokens, LiteralsBrokenByTheSentinelAreOrdinaryText) {
   const std::string mark = "\xEF\xB7\x90";
   const Tokenizer tokenizer =
-      make_tokenizer(byte_pair_vocabulary({.extra = {{"<|end|>", 3}, {"<<", 3}, {"<think>", 4}}}));
-  const auto count_controls = [&tokenizer](const Ids& ids) {
-    return std::ranges::count_if(ids, [&](int32_t id) { return tokenizer.is_control(id); });
-  };
-  for (const std::string text :
-       {"a<|end|>b", "<|end|><|end|>", "<<<|end|>", "<|end", "<think>", "plain", "<"}) {
-    const std::string guarded = tokenizer.guard(text, mark);
-    const EncodeOptions options = {.parse_special = true, .sentinel = mark};
-    EXPECT_EQ(tokenizer.encode(guarded, options), tokenizer.encode(text, {})) << text;
-    EXPECT_EQ(count_controls(tokenizer.encode(guarded + "<|end|>", options)), 1) << text;
-    EXPECT_EQ(count_controls(tokenizer.encode(guarded + "|>", options)), 0) << text;
-  }
-  EXPECT_EQ(tokenizer.guard("plain <think>", mark), "plain <think>");
+      make_tokenizer(byte_pair_vocabulary({.extra = {{"<|end|>", 3}, {"@", 3}, {"<think>", 4}}}));
+  const EncodeOptions options = {.parse_special = true, .sentinel = mark};
+  EXPECT_EQ(tokenizer.encode("<" + mark + "|end|><|end|><think>", options),
+            (Ids{'<', '|', 'e', 'n', 'd', '|', '>', 256, 258}));
+  EXPECT_EQ(tokenizer.encode("a" + mark, options), (Ids{'a'}));
+  EXPECT_EQ(tokenizer.encode(mark, options), Ids{});
+  // A single character cannot be broken, so it is not looked for.
+  EXPECT_EQ(tokenizer.encode("@", options), (Ids{'@'}));
+  EXPECT_EQ(tokenizer.encode("@", {.parse_special = true}), (Ids{257}));
 }
 
 TEST(Tokenizer, KnowsWhichTokensEndAGeneration) {
