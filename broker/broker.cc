@@ -1,0 +1,169 @@
+#include "broker/broker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace broker {
+
+Broker::Broker(BrokerOptions options) : options_(std::move(options)) {
+  CHECK(options_.rank_count >= 1 && options_.rank_count <= base::kRanksMax, "rank_count ",
+        options_.rank_count);
+}
+
+void Broker::on_message(const std::string& peer, const proto::Message& message, base::TimeNs now) {
+  auto parsed = proto::parse(message);
+  if (!parsed.ok()) {
+    // Another version deserves to hear why it gets no answer; noise does not.
+    if (parsed.error().code == base::Code::kUnsupported)
+      send(peer, proto::HelloReply{.reason = parsed.error().message});
+    return;
+  }
+  const proto::Header& header = parsed->header;
+  proto::Body& body = parsed->body;
+  if (const auto* hello = std::get_if<proto::Hello>(&body)) return on_hello(peer, header, *hello);
+  const int rank = rank_of(peer);
+  if (rank < 0 || header.plan_epoch != plan_epoch_) return;  // not, or no longer, one of ours
+  Member& member = members_.at(rank);
+  if (header.incarnation != member.incarnation || header.node_id != member.info.node_id) return;
+  if (const auto* progress = std::get_if<proto::LoadProgress>(&body)) {
+    member.info.bytes_done = progress->bytes_done;
+    member.info.bytes_total = progress->bytes_total;
+    events_.push_back(LoadEvent{});
+  } else if (const auto* is_ready = std::get_if<proto::Ready>(&body)) {
+    on_ready(member, *is_ready);
+  } else if (const auto* failed = std::get_if<proto::WorkerFailed>(&body)) {
+    on_peer_lost(peer, failed->error);
+  } else if (rank == 0) {
+    // Only the leader answers requests.
+    if (auto* chunk = std::get_if<proto::TokenChunk>(&body)) {
+      on_token_chunk(std::move(*chunk), now);
+    } else if (auto* score = std::get_if<proto::ScoreChunk>(&body)) {
+      on_score_chunk(std::move(*score), now);
+    } else if (const auto* accepted = std::get_if<proto::Accepted>(&body)) {
+      if (const auto found = live_.find(accepted->request_id); found != live_.end())
+        found->second.answered = true;
+    } else if (const auto* stats = std::get_if<proto::StatsReply>(&body)) {
+      events_.push_back(StatsEvent{*stats});
+    }
+  }
+}
+
+std::string Broker::refusal(const proto::Header& header, const proto::Hello& hello) const {
+  if (hello.numerics_version != base::kNumericsVersion)
+    return base::cat("the worker has numerics version ", hello.numerics_version, ", the broker ",
+                     base::kNumericsVersion, "; run the same numoe on every host");
+  if (hello.model_fingerprint != options_.model_fingerprint)
+    return base::cat("the worker has a model of fingerprint ", hello.model_fingerprint,
+                     ", the broker one of ", options_.model_fingerprint,
+                     "; give both the same unchanged file");
+  if (hello.rank_count != options_.rank_count)
+    return base::cat("the worker counts ", hello.rank_count, " ranks, the broker ",
+                     options_.rank_count);
+  const auto member = members_.find(hello.rank);
+  if (member != members_.end() && member->second.info.node_id != header.node_id)
+    return base::cat("rank ", hello.rank, " is taken by ", member->second.info.node_id);
+  return {};
+}
+
+void Broker::on_hello(const std::string& peer, const proto::Header& header,
+                      const proto::Hello& hello) {
+  const std::string reason = refusal(header, hello);
+  if (!reason.empty()) return send(peer, proto::HelloReply{.reason = reason});
+  const auto found = members_.find(hello.rank);
+  if (found != members_.end() && found->second.incarnation != header.incarnation) {
+    // A late hello of the incarnation that we know was replaced cannot come: a routing id belongs
+    // to one incarnation, and messages of one peer keep their order.
+    lose_group({base::Code::kPeerLost, base::cat("worker ", header.node_id, " was started again")});
+  }
+  Member& member = members_[hello.rank];
+  member.peer = peer;
+  member.incarnation = header.incarnation;
+  member.info.node_id = header.node_id;
+  send(peer, proto::HelloReply{.accepted = true, .reason = {}, .plan_epoch = plan_epoch_});
+}
+
+void Broker::on_ready(Member& member, const proto::Ready& is_ready) {
+  const bool was_ready = ready();
+  member.info.ready = is_ready;
+  send(member.peer, proto::ReadyReply{});
+  if (!was_ready && ready()) events_.push_back(GroupReadyEvent{});
+}
+
+bool Broker::ready() const {
+  if (static_cast<int>(members_.size()) != options_.rank_count) return false;
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& entry) { return entry.second.info.ready.has_value(); });
+}
+
+const RankInfo* Broker::rank(int rank) const {
+  const auto found = members_.find(rank);
+  return found == members_.end() ? nullptr : &found->second.info;
+}
+
+int Broker::rank_of(const std::string& peer) const {
+  for (const auto& [rank, member] : members_)
+    if (member.peer == peer) return rank;
+  return -1;
+}
+
+void Broker::on_peer_lost(const std::string& peer, const base::Error& what) {
+  const int rank = rank_of(peer);
+  if (rank < 0) return;
+  members_.erase(rank);
+  lose_group(what);
+}
+
+void Broker::lose_group(const base::Error& error) {
+  for (const auto& [rank, member] : members_)
+    send(member.peer, proto::Shutdown{base::cat("the group was broken: ", error.message)});
+  members_.clear();
+  plan_epoch_++;
+  for (const auto& [id, live] : live_) {
+    if (std::holds_alternative<proto::GenerateRequest>(live.request)) {
+      events_.push_back(TokenEvent{{.request_id = id,
+                                    .index = live.next_index,
+                                    .finish = proto::Finish::kError,
+                                    .error = error}});
+    } else {
+      events_.push_back(ScoreEvent{{.request_id = id,
+                                    .index = live.next_index,
+                                    .finish = proto::Finish::kError,
+                                    .error = error}});
+    }
+  }
+  live_.clear();
+  events_.push_back(GroupLostEvent{error});
+}
+
+void Broker::shut_down(std::string_view reason) {
+  for (const auto& [rank, member] : members_)
+    send(member.peer, proto::Shutdown{std::string(reason)});
+}
+
+void Broker::send(const std::string& peer, proto::Body body, const std::string& trace_id) {
+  outbox_.push_back({peer, proto::encode({.header = {.node_id = options_.node_id,
+                                                     .incarnation = options_.incarnation,
+                                                     .plan_epoch = plan_epoch_,
+                                                     .trace_id = trace_id,
+                                                     .sequence = ++sequence_},
+                                          .body = std::move(body)})});
+}
+
+void Broker::send_leader(proto::Body body, const std::string& trace_id) {
+  if (const auto leader = members_.find(0); leader != members_.end())
+    send(leader->second.peer, std::move(body), trace_id);
+}
+
+std::vector<Outgoing> Broker::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+std::vector<Event> Broker::take_events() {
+  return std::exchange(events_, {});
+}
+
+}  // namespace broker

@@ -1,0 +1,143 @@
+// Membership of one group of workers, and the requests that are under way in it.
+//
+// A state machine: messages and time go in, messages and events come out. It reads no clock, no
+// socket and no random source, and knows nothing of weights, kernels or NUMA nodes. Of every live
+// request it keeps the prompt and the tokens so far; each token reaches the events exactly once and
+// in order, whatever the network repeats or loses. Losing one rank breaks the group: its requests
+// end with an error, the other ranks are told to stop, and the next hellos form a group under the
+// next plan epoch. Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "proto/channel.h"
+#include "proto/envelope.h"
+#include "proto/messages.h"
+
+namespace broker {
+
+struct BrokerOptions {
+  std::string node_id = "broker";
+  uint64_t incarnation = 0;
+  int rank_count = 1;
+  std::string model_fingerprint = {};  // that every worker must name
+  int requests_max = 256;
+  base::TimeNs repeat_after = 1'000'000'000;     // a request or cancel without an answer
+  uint64_t acknowledge_every = 16;               // chunks
+  base::TimeNs acknowledge_after = 100'000'000;  // even if fewer came
+};
+
+/// What a rank told about itself.
+struct RankInfo {
+  std::string node_id;
+  uint64_t bytes_done = 0, bytes_total = 0;  // of loading
+  std::optional<proto::Ready> ready;
+};
+
+struct LoadEvent {};        // see Broker::rank()
+struct GroupReadyEvent {};  // requests are accepted from now on
+/// No longer: every request has ended with this error.
+struct GroupLostEvent {
+  base::Error error;
+};
+struct TokenEvent {
+  proto::TokenChunk chunk;
+};
+struct ScoreEvent {
+  proto::ScoreChunk chunk;
+};
+struct StatsEvent {
+  proto::StatsReply stats;
+};
+using Event =
+    std::variant<LoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent, ScoreEvent, StatsEvent>;
+
+struct Outgoing {
+  std::string peer;
+  proto::Message message;
+};
+
+class Broker {
+ public:
+  explicit Broker(BrokerOptions options);
+
+  void on_message(const std::string& peer, const proto::Message& message, base::TimeNs now);
+  void on_tick(base::TimeNs now);
+  /// A process ended or a message could not be delivered; `what` is a sentence for the user.
+  void on_peer_lost(const std::string& peer, const base::Error& what);
+
+  bool ready() const;
+  uint64_t plan_epoch() const { return plan_epoch_; }
+  /// nullptr while nobody has that rank.
+  const RankInfo* rank(int rank) const;
+
+  /// Starts a request and returns its id; the request_id of the argument is ignored. Errors:
+  /// kUnavailable (no group, or too many requests).
+  base::Result<uint64_t> generate(proto::GenerateRequest request, base::TimeNs now);
+  base::Result<uint64_t> score(proto::ScoreRequest request, base::TimeNs now);
+  /// Asks for an early end; the last event of the request says how it finished. Unknown: ignored.
+  void cancel(uint64_t request_id, base::TimeNs now);
+  /// A StatsEvent follows. Ignored while no group is ready.
+  void request_stats();
+  /// Tells every worker to stop.
+  void shut_down(std::string_view reason);
+
+  /// Prompt and tokens so far; empty if the request is unknown or has ended.
+  std::vector<int32_t> tokens(uint64_t request_id) const;
+  int live_requests() const { return static_cast<int>(live_.size()); }
+
+  std::vector<Outgoing> take_outbox();
+  std::vector<Event> take_events();
+
+ private:
+  struct Member {
+    std::string peer;
+    uint64_t incarnation = 0;
+    RankInfo info;
+  };
+  struct Live {
+    proto::Body request;  // as sent, for repeating it
+    std::string trace_id;
+    std::vector<int32_t> tokens;  // prompt and so far
+    uint64_t next_index = 0;
+    uint64_t acknowledged = 0;  // chunks
+    base::TimeNs unacknowledged_since = 0;
+    base::TimeNs asked_at = 0;  // for the last time
+    bool answered = false;      // the leader has it
+    bool cancelling = false;
+  };
+
+  void on_hello(const std::string& peer, const proto::Header& header, const proto::Hello& hello);
+  std::string refusal(const proto::Header& header, const proto::Hello& hello) const;
+  void on_ready(Member& member, const proto::Ready& ready);
+  void on_token_chunk(proto::TokenChunk chunk, base::TimeNs now);
+  void on_score_chunk(proto::ScoreChunk chunk, base::TimeNs now);
+  /// The live request if this is its next chunk; answers everything else.
+  Live* expect(uint64_t request_id, uint64_t index, proto::Finish finish, base::TimeNs now);
+  void finish_or_acknowledge(uint64_t request_id, proto::Finish finish);
+  base::Result<uint64_t> start(proto::Body request, uint64_t id, std::vector<int32_t> tokens,
+                               base::TimeNs now);
+  void acknowledge(uint64_t request_id, Live& live);
+  void lose_group(const base::Error& error);
+  int rank_of(const std::string& peer) const;
+  void send(const std::string& peer, proto::Body body, const std::string& trace_id = {});
+  void send_leader(proto::Body body, const std::string& trace_id = {});
+
+  const BrokerOptions options_;
+  uint64_t plan_epoch_ = 1;
+  uint64_t sequence_ = 0;
+  uint64_t last_request_id_ = 0;
+  std::map<int, Member> members_;  // by rank
+  std::map<uint64_t, Live> live_;
+  std::vector<Outgoing> outbox_;
+  std::vector<Event> events_;
+};
+
+}  // namespace broker

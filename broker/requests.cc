@@ -1,0 +1,143 @@
+// The half of Broker that follows requests from start to last chunk.
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "broker/broker.h"
+
+namespace broker {
+
+base::Result<uint64_t> Broker::generate(proto::GenerateRequest request, base::TimeNs now) {
+  const uint64_t id = last_request_id_ + 1;
+  request.request_id = id;
+  std::vector<int32_t> tokens = request.prompt;
+  return start(std::move(request), id, std::move(tokens), now);
+}
+
+base::Result<uint64_t> Broker::score(proto::ScoreRequest request, base::TimeNs now) {
+  const uint64_t id = last_request_id_ + 1;
+  request.request_id = id;
+  std::vector<int32_t> tokens = request.tokens;
+  return start(std::move(request), id, std::move(tokens), now);
+}
+
+base::Result<uint64_t> Broker::start(proto::Body request, uint64_t id, std::vector<int32_t> tokens,
+                                     base::TimeNs now) {
+  if (!ready())
+    return base::Error{base::Code::kUnavailable, "the model is not loaded; try again later"};
+  if (live_requests() >= options_.requests_max)
+    return base::Error{
+        base::Code::kUnavailable,
+        base::cat(options_.requests_max, " requests are under way; try again later")};
+  last_request_id_ = id;
+  Live& live = live_[id];
+  live.request = std::move(request);
+  live.trace_id = base::cat(options_.node_id, "-", id);
+  live.tokens = std::move(tokens);
+  live.asked_at = now;
+  send_leader(live.request, live.trace_id);
+  return id;
+}
+
+void Broker::cancel(uint64_t request_id, base::TimeNs now) {
+  const auto found = live_.find(request_id);
+  if (found == live_.end()) return;
+  found->second.cancelling = true;
+  found->second.asked_at = now;
+  send_leader(proto::Cancel{request_id}, found->second.trace_id);
+}
+
+void Broker::request_stats() {
+  if (ready()) send_leader(proto::StatsRequest{});
+}
+
+void Broker::on_tick(base::TimeNs now) {
+  for (auto& [id, live] : live_) {
+    if (live.acknowledged < live.next_index &&
+        now - live.unacknowledged_since >= options_.acknowledge_after)
+      acknowledge(id, live);
+    if (now - live.asked_at < options_.repeat_after) continue;
+    if (!live.answered) {
+      live.asked_at = now;
+      send_leader(live.request, live.trace_id);
+    }
+    if (live.cancelling) {
+      live.asked_at = now;
+      send_leader(proto::Cancel{id}, live.trace_id);
+    }
+  }
+}
+
+void Broker::acknowledge(uint64_t request_id, Live& live) {
+  live.acknowledged = live.next_index;
+  send_leader(proto::Ack{request_id, live.next_index}, live.trace_id);
+}
+
+Broker::Live* Broker::expect(uint64_t request_id, uint64_t index, proto::Finish finish,
+                             base::TimeNs now) {
+  const auto found = live_.find(request_id);
+  if (found == live_.end()) {
+    // Nobody waits for it: the last acknowledgement was lost, or the request is of the past.
+    send_leader(proto::Ack{request_id, index + 1});
+    if (finish == proto::Finish::kNone) send_leader(proto::Cancel{request_id});
+    return nullptr;
+  }
+  Live& live = found->second;
+  live.answered = true;
+  if (index != live.next_index) {
+    // Repeated, or ahead of one that was lost: saying what we have makes the leader go on from
+    // there.
+    acknowledge(request_id, live);
+    return nullptr;
+  }
+  if (live.acknowledged == live.next_index) live.unacknowledged_since = now;
+  live.next_index++;
+  return &live;
+}
+
+void Broker::finish_or_acknowledge(uint64_t request_id, proto::Finish finish) {
+  Live& live = live_.at(request_id);
+  const bool last = finish != proto::Finish::kNone;
+  if (last || live.next_index - live.acknowledged >= options_.acknowledge_every)
+    acknowledge(request_id, live);
+  if (last) live_.erase(request_id);
+}
+
+void Broker::on_token_chunk(proto::TokenChunk chunk, base::TimeNs now) {
+  Live* live = expect(chunk.request_id, chunk.index, chunk.finish, now);
+  if (live == nullptr) return;
+  const int64_t vocabulary = members_.at(0).info.ready->vocabulary;
+  const bool known_ids = std::all_of(chunk.tokens.begin(), chunk.tokens.end(),
+                                     [&](int32_t id) { return id < vocabulary; });
+  if (!known_ids || !std::holds_alternative<proto::GenerateRequest>(live->request)) {
+    const std::string peer = members_.at(0).peer;
+    return on_peer_lost(peer, {base::Code::kPeerLost,
+                               base::cat("the leader's answer to request ", chunk.request_id,
+                                         " makes no sense; its process is not trusted any more")});
+  }
+  live->tokens.insert(live->tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+  finish_or_acknowledge(chunk.request_id, chunk.finish);
+  events_.push_back(TokenEvent{std::move(chunk)});
+}
+
+void Broker::on_score_chunk(proto::ScoreChunk chunk, base::TimeNs now) {
+  Live* live = expect(chunk.request_id, chunk.index, chunk.finish, now);
+  if (live == nullptr) return;
+  const auto vocabulary = static_cast<size_t>(members_.at(0).info.ready->vocabulary);
+  const bool sane = chunk.last_logits.empty() || chunk.last_logits.size() == vocabulary;
+  if (!sane || !std::holds_alternative<proto::ScoreRequest>(live->request)) {
+    const std::string peer = members_.at(0).peer;
+    return on_peer_lost(peer, {base::Code::kPeerLost,
+                               base::cat("the leader's answer to request ", chunk.request_id,
+                                         " makes no sense; its process is not trusted any more")});
+  }
+  finish_or_acknowledge(chunk.request_id, chunk.finish);
+  events_.push_back(ScoreEvent{std::move(chunk)});
+}
+
+std::vector<int32_t> Broker::tokens(uint64_t request_id) const {
+  const auto found = live_.find(request_id);
+  return found == live_.end() ? std::vector<int32_t>() : found->second.tokens;
+}
+
+}  // namespace broker

@@ -1,0 +1,60 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/cat.h"
+#include "proto/zmq_channel.h"
+
+namespace proto {
+
+namespace {
+
+// "/numoe-4294967295" + "/0123456789abcdef.sock" must still fit behind the base.
+constexpr size_t kBaseBytesMax = kIpcPathBytesMax - 17 - 22;
+
+/// FNV-1a: spreads names over file names; nothing rests on it being hard to invert.
+uint64_t hash(std::string_view text) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+bool usable(const std::string& base) {
+  return !base.empty() && base.front() == '/' && base.size() <= kBaseBytesMax &&
+         ::access(base.c_str(), W_OK | X_OK) == 0;
+}
+
+}  // namespace
+
+base::Result<std::string> ipc_directory(const std::string& base) {
+  const std::string directory = base::cat(usable(base) ? base : "/tmp", "/numoe-", ::getuid());
+  if (::mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    return base::Error{base::Code::kSystem,
+                       base::cat("creating ", directory, ": ", std::strerror(errno))};
+  struct stat status {};
+  if (::lstat(directory.c_str(), &status) != 0)
+    return base::Error{base::Code::kSystem,
+                       base::cat("looking at ", directory, ": ", std::strerror(errno))};
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::getuid() || (status.st_mode & 077) != 0)
+    return base::Error{base::Code::kSystem,
+                       base::cat(directory,
+                                 " must be a directory of yours with mode 0700; remove "
+                                 "it or set XDG_RUNTIME_DIR")};
+  return directory;
+}
+
+base::Result<std::string> ipc_endpoint(const std::string& directory, std::string_view name) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string path = base::cat(directory, "/");
+  for (uint64_t h = hash(name), digit = 0; digit < 16; digit++, h <<= 4) path += kDigits[h >> 60];
+  path += ".sock";
+  if (path.size() > kIpcPathBytesMax)
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("socket path ", path, " has ", path.size(), " bytes, at most ",
+                                 kIpcPathBytesMax, " are possible; choose a shorter directory")};
+  return base::cat("ipc://", path);
+}
+
+}  // namespace proto

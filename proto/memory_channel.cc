@@ -1,0 +1,58 @@
+#include "proto/memory_channel.h"
+
+#include "base/cat.h"
+#include "base/check.h"
+
+namespace proto {
+
+class MemoryNetwork::Port final : public Channel {
+ public:
+  Port(MemoryNetwork& network, std::string name) : network_(network), name_(std::move(name)) {}
+  ~Port() override { network_.queues_.erase(name_); }
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  base::Status send(std::string_view peer, Message message) override {
+    for (const auto& frame : message.frames)
+      if (frame.size() > kMessageBytesMax)
+        return base::Error{base::Code::kInvalidArgument,
+                           base::cat("a frame of ", frame.size(), " bytes, at most ",
+                                     kMessageBytesMax, " can be sent")};
+    const auto queue = network_.queues_.find(peer);
+    if (queue == network_.queues_.end())
+      return base::Error{base::Code::kPeerLost, base::cat(peer, " is not connected")};
+    if (queue->second.messages.size() >= network_.options_.queue_max)
+      return base::Error{base::Code::kUnavailable, base::cat("the queue to ", peer, " is full")};
+    const auto& fate = network_.options_.fate;
+    const auto delay = fate ? fate(name_, peer) : std::optional<base::TimeNs>(0);
+    if (!delay) return {};
+    queue->second.messages.emplace(network_.clock_.now() + *delay,
+                                   Received{name_, std::move(message)});
+    return {};
+  }
+
+  std::optional<Received> receive() override {
+    auto& messages = network_.queues_.find(name_)->second.messages;
+    if (messages.empty() || messages.begin()->first > network_.clock_.now()) return std::nullopt;
+    Received received = std::move(messages.begin()->second);
+    messages.erase(messages.begin());
+    return received;
+  }
+
+  bool wait(base::TimeNs, std::span<const int>) override {
+    const auto& messages = network_.queues_.find(name_)->second.messages;
+    return !messages.empty() && messages.begin()->first <= network_.clock_.now();
+  }
+
+ private:
+  MemoryNetwork& network_;
+  const std::string name_;
+};
+
+std::unique_ptr<Channel> MemoryNetwork::connect(std::string name) {
+  const bool fresh = queues_.try_emplace(name).second;
+  CHECK(fresh, "two channels named ", name);
+  return std::make_unique<Port>(*this, std::move(name));
+}
+
+}  // namespace proto

@@ -1,0 +1,148 @@
+// The messages between a broker and its workers as plain data.
+//
+// State machines and tests use these; protobuf is a detail of the codec (proto/codec.h). Whatever
+// parse() returns was checked for everything that can be checked without local tables: counts,
+// ranges, finite numbers, lengths of text. Ids against a vocabulary or a list of requests are the
+// receiver's to check.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace proto {
+
+/// The format of the messages. Another major is refused, another minor understood.
+inline constexpr uint32_t kWireMajor = 1;
+inline constexpr uint32_t kWireMinor = 0;
+
+inline constexpr size_t kTextBytesMax = 4096;  // of any one text in a message
+inline constexpr size_t kStopTokensMax = 1024;
+inline constexpr size_t kLogitBiasMax = 4096;
+inline constexpr int kTopCount = 8;  // best tokens that a score gives for each position
+
+struct Hello {
+  int rank = 0, rank_count = 1;
+  uint32_t numerics_version = 0;
+  std::string model_fingerprint = {};
+  std::string program_version = {};
+};
+struct HelloReply {
+  bool accepted = false;
+  std::string reason = {};  // why not
+  uint64_t plan_epoch = 0;
+};
+struct LoadProgress {
+  uint64_t bytes_done = 0, bytes_total = 0;
+};
+struct Ready {
+  int64_t vocabulary = 0, context = 0;
+  int32_t kv_block_count = 0;
+  int columns_max = 0;
+  uint64_t arena_bytes = 0, kv_bytes = 0;  // of this rank
+};
+struct ReadyReply {};
+struct WorkerFailed {
+  base::Error error = {};
+};
+struct Shutdown {
+  std::string reason = {};
+};
+
+/// As engine::SamplingParams, which says what the fields mean.
+struct Sampling {
+  float temperature = 0.8f;
+  int32_t top_k = 40;
+  float top_p = 0.95f;
+  float min_p = 0.05f;
+  float repeat_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  int32_t penalty_window = 64;
+  uint64_t seed = 0;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // (token id, bias)
+};
+
+struct GenerateRequest {
+  uint64_t request_id = 0;
+  std::vector<int32_t> prompt = {};
+  Sampling sampling = {};
+  int64_t max_tokens = 0;  // 0: up to the context
+  std::vector<int32_t> stop_tokens = {};
+  uint32_t prompt_index = 0, choice_index = 0;
+  int prefill_chunk = 0;  // columns a step; 0: as many as fit
+};
+
+struct ScoreRequest {
+  uint64_t request_id = 0;
+  std::vector<int32_t> tokens = {};
+  /// First token whose log-probability is wanted, at least 1; tokens.size() or more: none.
+  int64_t first_scored = std::numeric_limits<int64_t>::max();
+  bool want_top = false;   // the kTopCount best at every position
+  bool want_last = false;  // all logits of the last position
+  int chunk = 0;           // columns a step; 0: as many as fit
+};
+
+struct Accepted {
+  uint64_t request_id = 0;
+};
+
+enum class Finish { kNone, kStop, kLength, kCancelled, kError };
+/// "none", "stop", …
+const char* finish_name(Finish finish);
+
+struct Usage {
+  int64_t prompt_tokens = 0, generated_tokens = 0;
+};
+
+struct TokenChunk {
+  uint64_t request_id = 0;
+  uint64_t index = 0;                // 0, 1, 2, … without gaps
+  std::vector<int32_t> tokens = {};  // with kStop the last one is the stop token
+  Finish finish = Finish::kNone;
+  Usage usage = {};        // with the last chunk
+  base::Error error = {};  // with kError
+};
+
+struct ScoreChunk {
+  uint64_t request_id = 0;
+  uint64_t index = 0;
+  int64_t first_position = 0;
+  int32_t position_count = 0;
+  std::vector<float> log_probabilities = {};  // of the tokens after these positions, if scored
+  int top_count = 0;                          // kTopCount, or the vocabulary if that is smaller
+  std::vector<int32_t> top_ids = {};    // [position_count][top_count], best first, lower id on ties
+  std::vector<float> top_logits = {};   // as top_ids
+  std::vector<float> last_logits = {};  // [vocabulary], with the last chunk; a raw frame
+  Finish finish = Finish::kNone;        // kStop: all there
+  base::Error error = {};
+};
+
+/// All chunks of the request below next_index have arrived.
+struct Ack {
+  uint64_t request_id = 0;
+  uint64_t next_index = 0;
+};
+struct Cancel {
+  uint64_t request_id = 0;
+};
+
+struct StatsRequest {};
+struct StatsReply {
+  uint64_t steps = 0, columns = 0, step_ns = 0;  // step_ns: inside the runner
+  uint64_t prefill_columns = 0, prefill_ns = 0;  // steps with at least one prefill column
+  uint64_t decode_columns = 0, decode_ns = 0;    // steps of decode columns only
+  double waits_per_layer = 0;                    // of one decode step; 0: not counted
+  int32_t kv_blocks_used = 0, kv_blocks_peak = 0, kv_block_count = 0;
+};
+
+using Body = std::variant<Hello, HelloReply, LoadProgress, Ready, ReadyReply, WorkerFailed,
+                          Shutdown, GenerateRequest, ScoreRequest, Accepted, TokenChunk, ScoreChunk,
+                          Ack, Cancel, StatsRequest, StatsReply>;
+
+}  // namespace proto

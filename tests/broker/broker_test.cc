@@ -1,0 +1,316 @@
+#include "broker/broker.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/limits.h"
+#include "tests/broker/cluster_in_a_thread.h"
+
+namespace broker {
+namespace {
+
+proto::GenerateRequest request(uint32_t seed, size_t length, int64_t max_tokens) {
+  std::mt19937 random(seed);
+  proto::GenerateRequest request{.prompt = std::vector<int32_t>(length), .max_tokens = max_tokens};
+  for (int32_t& token : request.prompt) token = static_cast<int32_t>(random() % 97);
+  request.sampling.seed = seed;
+  return request;
+}
+
+std::vector<int32_t> solo(const proto::GenerateRequest& wanted) {
+  ClusterInAThread cluster({.ranks = 1});
+  cluster.run_until_ready();
+  const uint64_t id = *cluster.broker().generate(wanted, cluster.now());
+  cluster.run_until_answered();
+  EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kLength);
+  return cluster.answers[id].tokens;
+}
+
+TEST(Broker, AGroupFormsAndAnswers) {
+  ClusterInAThread cluster({.ranks = 4});
+  EXPECT_EQ(cluster.broker().generate(request(1, 5, 5), 0).error().code, base::Code::kUnavailable);
+  cluster.run_until_ready();
+  cluster.turn();
+  EXPECT_EQ(cluster.ready_count, 1);
+  for (int rank = 0; rank < 4; rank++) {
+    ASSERT_NE(cluster.broker().rank(rank), nullptr);
+    EXPECT_EQ(cluster.broker().rank(rank)->node_id, base::cat("node-", rank));
+    EXPECT_EQ(cluster.broker().rank(rank)->bytes_done, 10u);
+  }
+  EXPECT_EQ(cluster.broker().rank(4), nullptr);
+  const uint64_t id = *cluster.broker().generate(request(1, 50, 40), cluster.now());
+  cluster.run_until_answered();
+  const Answer& answer = cluster.answers[id];
+  EXPECT_EQ(answer.tokens.size(), 40u);
+  EXPECT_EQ(answer.tokens, solo(request(1, 50, 40)));
+  EXPECT_EQ(answer.usage.prompt_tokens, 50);
+  EXPECT_EQ(answer.usage.generated_tokens, 40);
+}
+
+TEST(Broker, KnowsPromptAndTokensSoFar) {
+  ClusterInAThread cluster({.ranks = 1});
+  cluster.run_until_ready();
+  const auto wanted = request(1, 5, 40);
+  const uint64_t id = *cluster.broker().generate(wanted, cluster.now());
+  cluster.run_until([&] { return cluster.answers[id].tokens.size() >= 7; });
+  std::vector<int32_t> expected = wanted.prompt;
+  const auto& tokens = cluster.answers[id].tokens;
+  expected.insert(expected.end(), tokens.begin(), tokens.end());
+  EXPECT_EQ(cluster.broker().tokens(id), expected);
+  cluster.run_until_answered();
+  EXPECT_TRUE(cluster.broker().tokens(id).empty());
+}
+
+TEST(Broker, LossDelayAndReorderingChangeNothing) {
+  for (uint32_t seed = 1; seed <= 12; seed++) {
+    std::mt19937 random(seed);
+    ClusterInAThread cluster(
+        {.ranks = 3, .network = {.fate = [&](std::string_view, std::string_view) {
+                       const base::TimeNs delay = (random() % 5) * 15'000'000;
+                       return random() % 5 == 0 ? std::optional<base::TimeNs>() : delay;
+                     }}});
+    cluster.run_until_ready();
+    std::map<uint64_t, proto::GenerateRequest> requests;
+    for (uint32_t i = 0; i < 6; i++) {
+      const auto wanted = request(seed * 100 + i, 1 + random() % 80, 1 + random() % 50);
+      requests[*cluster.broker().generate(wanted, cluster.now())] = wanted;
+      for (auto turns = random() % 20; turns > 0; turns--) cluster.turn();
+    }
+    cluster.run_until_answered();
+    for (const auto& [id, wanted] : requests) {
+      EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kLength) << "seed " << seed;
+      EXPECT_EQ(cluster.answers[id].tokens, solo(wanted)) << "seed " << seed;
+    }
+    EXPECT_TRUE(cluster.losses.empty());
+    // Afterwards the leader has forgotten everything: nothing is sent again for ever.
+    for (int turn = 0; turn < 500; turn++) cluster.turn();
+    cluster.broker().request_stats();
+    cluster.run_until([&] {
+      if (cluster.stats.empty()) cluster.broker().request_stats();
+      return !cluster.stats.empty();
+    });
+    EXPECT_EQ(cluster.stats[0].kv_blocks_used, 0);
+  }
+}
+
+TEST(Broker, CancelEndsARequestAlsoOverALossyNetwork) {
+  for (uint32_t seed = 1; seed <= 10; seed++) {
+    std::mt19937 random(seed);
+    ClusterInAThread cluster(
+        {.ranks = 1, .network = {.fate = [&](std::string_view, std::string_view) {
+                       return random() % 4 == 0 ? std::optional<base::TimeNs>()
+                                                : std::optional<base::TimeNs>(0);
+                     }}});
+    cluster.run_until_ready();
+    const auto wanted = request(seed, 30, 3000);
+    const uint64_t id = *cluster.broker().generate(wanted, cluster.now());
+    const uint64_t other = *cluster.broker().generate(request(7, 30, 20), cluster.now());
+    for (auto turns = random() % 30; turns > 0; turns--) cluster.turn();
+    cluster.broker().cancel(id, cluster.now());
+    cluster.broker().cancel(12345, cluster.now());
+    cluster.run_until_answered();
+    EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kCancelled);
+    EXPECT_LT(cluster.answers[id].tokens.size(), 3000u);
+    EXPECT_EQ(cluster.answers[other].tokens, solo(request(7, 30, 20)));
+  }
+}
+
+TEST(Broker, ALostWorkerEndsItsRequestsWithASentence) {
+  for (const int victim : {0, 1, 2}) {
+    ClusterInAThread cluster({.ranks = 3});
+    cluster.run_until_ready();
+    const uint64_t id = *cluster.broker().generate(request(1, 10, 3000), cluster.now());
+    cluster.run_until([&] { return cluster.answers[id].tokens.size() > 5; });
+    const std::string name = cluster.name(victim);
+    cluster.kill(victim);
+    cluster.broker().on_peer_lost(name, {base::Code::kPeerLost, "worker 2 was killed"});
+    cluster.broker().on_peer_lost(name, {base::Code::kPeerLost, "said twice"});
+    EXPECT_FALSE(cluster.broker().ready());
+    cluster.turn();
+    EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kError);
+    EXPECT_EQ(cluster.answers[id].error.message, "worker 2 was killed");
+    ASSERT_EQ(cluster.losses.size(), 1u);
+    EXPECT_EQ(cluster.broker().generate(request(1, 5, 5), 0).error().code,
+              base::Code::kUnavailable);
+    // The others are told to stop, and a new group forms under the next epoch.
+    cluster.turn();
+    for (int rank = 0; rank < 3; rank++) {
+      if (rank == victim) continue;
+      EXPECT_EQ(cluster.worker(rank).state(), worker::Worker::State::kStopped);
+      cluster.kill(rank);
+    }
+    for (int rank = 0; rank < 3; rank++) cluster.start(rank);
+    cluster.run_until_ready();
+    EXPECT_EQ(cluster.broker().plan_epoch(), 2u);
+    const uint64_t again = *cluster.broker().generate(request(1, 10, 20), cluster.now());
+    cluster.run_until_answered();
+    EXPECT_EQ(cluster.answers[again].tokens, solo(request(1, 10, 20)));
+  }
+}
+
+TEST(Broker, ARestartedWorkerBreaksTheOldGroup) {
+  ClusterInAThread cluster({.ranks = 2});
+  cluster.run_until_ready();
+  const uint64_t id = *cluster.broker().generate(request(1, 10, 3000), cluster.now());
+  cluster.turn();
+  cluster.kill(1);
+  cluster.start(1);  // nobody told the broker that the first one died
+  cluster.run_until([&] { return !cluster.losses.empty(); });
+  EXPECT_NE(cluster.losses[0].message.find("node-1 was started again"), std::string::npos);
+  EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kError);
+}
+
+TEST(Broker, ARunnerErrorReachesTheClientAsOneSentence) {
+  ClusterInAThread cluster({.ranks = 2, .runner = {.fail_at_step = 4}});
+  cluster.run_until_ready();
+  const uint64_t id = *cluster.broker().generate(request(1, 10, 3000), cluster.now());
+  cluster.run_until_answered();
+  EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kError);
+  EXPECT_EQ(cluster.answers[id].error.message, "rank 1 stopped answering");
+  EXPECT_EQ(cluster.losses.size(), 1u);
+}
+
+TEST(Broker, WhatTheLeaderRefusesEndsWithItsSentence) {
+  ClusterInAThread cluster({.ranks = 1, .runner = {.context = 64, .kv_block_count = 1}});
+  cluster.run_until_ready();
+  const uint64_t id = *cluster.broker().generate(request(1, 65, 1), cluster.now());
+  cluster.run_until_answered();
+  EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kError);
+  EXPECT_NE(cluster.answers[id].error.message.find("65 tokens, which exceeds the context of 64"),
+            std::string::npos);
+  EXPECT_TRUE(cluster.losses.empty());
+}
+
+TEST(Broker, ScoresArriveComplete) {
+  ClusterInAThread cluster({.ranks = 2});
+  cluster.run_until_ready();
+  const uint64_t id = *cluster.broker().score(
+      {.tokens = request(1, 70, 1).prompt, .first_scored = 20, .want_last = true, .chunk = 7},
+      cluster.now());
+  cluster.run_until_answered();
+  EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kStop);
+  EXPECT_EQ(cluster.answers[id].log_probabilities.size(), 50u);
+  EXPECT_EQ(cluster.answers[id].last_logits.size(), 97u);
+}
+
+TEST(Broker, ABoundOnRequests) {
+  Broker broker({.requests_max = 0});
+  EXPECT_FALSE(broker.ready());
+  ClusterInAThread cluster({.ranks = 1});
+  cluster.run_until_ready();
+  for (int i = 0; i < 256; i++)
+    ASSERT_TRUE(cluster.broker().generate(request(1, 5, 5), cluster.now()).ok());
+  EXPECT_EQ(cluster.broker().generate(request(1, 5, 5), cluster.now()).error().code,
+            base::Code::kUnavailable);
+}
+
+/// A broker alone, with messages made by hand.
+struct Alone {
+  Broker broker{{.rank_count = 2, .model_fingerprint = "model"}};
+
+  proto::Body answer_to(const std::string& peer, proto::Message message) {
+    broker.on_message(peer, message, 0);
+    const auto out = broker.take_outbox();
+    if (out.empty()) return proto::StatsRequest{};  // none
+    EXPECT_EQ(out.back().peer, peer);
+    return proto::parse(out.back().message)->body;
+  }
+  static proto::Message from(std::string node, uint64_t incarnation, proto::Body body,
+                             uint64_t epoch = 0) {
+    return proto::encode(
+        {{.node_id = std::move(node), .incarnation = incarnation, .plan_epoch = epoch},
+         std::move(body)});
+  }
+  proto::HelloReply hello(std::string node, proto::Hello hello) {
+    hello.rank_count = hello.rank_count == 1 ? 2 : hello.rank_count;
+    return std::get<proto::HelloReply>(answer_to(node + "#1", from(node, 1, hello)));
+  }
+};
+
+TEST(Broker, RefusesAtTheDoorWithBothSides) {
+  Alone alone;
+  const proto::Hello good{.numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
+  EXPECT_TRUE(alone.hello("a", good).accepted);
+  proto::Hello bad = good;
+  bad.rank = 1;
+  bad.numerics_version = 77;
+  EXPECT_NE(alone.hello("b", bad).reason.find("version 77, the broker 1"), std::string::npos);
+  bad = good;
+  bad.rank = 1;
+  bad.model_fingerprint = "other";
+  EXPECT_NE(alone.hello("b", bad).reason.find("fingerprint other, the broker one of model"),
+            std::string::npos);
+  bad = good;
+  bad.rank_count = 3;
+  EXPECT_NE(alone.hello("b", bad).reason.find("counts 3 ranks, the broker 2"), std::string::npos);
+  EXPECT_NE(alone.hello("b", good).reason.find("rank 0 is taken by a"), std::string::npos);
+  const auto reply =
+      std::get<proto::HelloReply>(alone.answer_to("c#1", {{std::string("\x08\x02\x10\x05", 4)}}));
+  EXPECT_FALSE(reply.accepted);
+  EXPECT_NE(reply.reason.find("2.5"), std::string::npos);
+  EXPECT_NE(reply.reason.find("1.0"), std::string::npos);
+}
+
+TEST(Broker, StrangersStaleEpochsAndOldIncarnationsAreNotHeard) {
+  Alone alone;
+  const proto::Hello hello{
+      .rank_count = 2, .numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
+  const proto::Ready ready{.vocabulary = 9, .context = 9, .columns_max = 9};
+  const auto answered = [&](const std::string& peer, proto::Message message) {
+    alone.broker.on_message(peer, message, 0);
+    return !alone.broker.take_outbox().empty();
+  };
+  ASSERT_TRUE(answered("a#1", Alone::from("a", 1, hello)));
+  EXPECT_FALSE(answered("a#1", {{"noise"}}));
+  EXPECT_FALSE(answered("x#1", Alone::from("x", 1, ready, 1)));
+  EXPECT_FALSE(answered("a#1", Alone::from("a", 1, ready, 0)));
+  EXPECT_FALSE(answered("a#1", Alone::from("a", 1, ready, 2)));
+  EXPECT_FALSE(answered("a#1", Alone::from("a", 2, ready, 1)));
+  EXPECT_FALSE(answered("a#1", Alone::from("b", 1, ready, 1)));
+  EXPECT_TRUE(answered("a#1", Alone::from("a", 1, ready, 1)));
+  alone.broker.on_message("x#1", Alone::from("x", 1, proto::WorkerFailed{}, 1), 0);
+  alone.broker.on_message("a#1", Alone::from("a", 1, proto::TokenChunk{.request_id = 1}, 1), 0);
+  for (const Event& event : alone.broker.take_events())
+    EXPECT_FALSE(std::holds_alternative<GroupLostEvent>(event));
+}
+
+TEST(Broker, ALeaderThatAnswersNonsenseIsDropped) {
+  Broker broker({.rank_count = 1, .model_fingerprint = "model"});
+  const proto::Hello hello{.numerics_version = base::kNumericsVersion,
+                           .model_fingerprint = "model"};
+  broker.on_message("a#1", Alone::from("a", 1, hello), 0);
+  broker.on_message(
+      "a#1", Alone::from("a", 1, proto::Ready{.vocabulary = 9, .context = 9, .columns_max = 9}, 1),
+      0);
+  ASSERT_TRUE(broker.ready());
+  const uint64_t id = *broker.generate({.prompt = {1}}, 0);
+  broker.on_message("a#1",
+                    Alone::from("a", 1, proto::TokenChunk{.request_id = id, .tokens = {8}}, 1), 0);
+  EXPECT_TRUE(broker.ready());
+  broker.on_message(
+      "a#1", Alone::from("a", 1, proto::TokenChunk{.request_id = id, .index = 1, .tokens = {9}}, 1),
+      0);
+  EXPECT_FALSE(broker.ready());
+  EXPECT_EQ(broker.live_requests(), 0);
+}
+
+TEST(Broker, ChunksOfNobodyAreAcknowledgedAndCancelled) {
+  Broker broker({.rank_count = 1, .model_fingerprint = "model"});
+  const proto::Hello hello{.numerics_version = base::kNumericsVersion,
+                           .model_fingerprint = "model"};
+  broker.on_message("a#1", Alone::from("a", 1, hello), 0);
+  broker.on_message(
+      "a#1", Alone::from("a", 1, proto::Ready{.vocabulary = 9, .context = 9, .columns_max = 9}, 1),
+      0);
+  broker.take_outbox();
+  broker.on_message("a#1", Alone::from("a", 1, proto::TokenChunk{.request_id = 5, .index = 3}, 1),
+                    0);
+  const auto out = broker.take_outbox();
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(std::get<proto::Ack>(proto::parse(out[0].message)->body).next_index, 4u);
+  EXPECT_EQ(std::get<proto::Cancel>(proto::parse(out[1].message)->body).request_id, 5u);
+}
+
+}  // namespace
+}  // namespace broker

@@ -1,0 +1,144 @@
+#include "worker/batcher.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace worker {
+
+Batcher::Batcher(const engine::RunnerShape& shape) : shape_(shape), blocks_(shape.kv_block_count) {
+  CHECK(shape.columns_max >= 1 && shape.columns_max <= base::kStepColumnsMax, "columns_max ",
+        shape.columns_max);
+  CHECK(shape.logit_columns_max >= 1, "logit_columns_max ", shape.logit_columns_max);
+}
+
+base::Status Batcher::check_fits(int64_t positions_max) const {
+  if (blocks_for(positions_max) <= blocks_.count()) return {};
+  return base::Error{
+      base::Code::kNoSpace,
+      base::cat("the request needs ", blocks_for(positions_max), " KV blocks of ",
+                base::kKvBlockPositions, " positions, the cache has ", blocks_.count(),
+                "; ask for fewer tokens or start with a larger --ctx")};
+}
+
+void Batcher::add(NewSequence sequence) {
+  CHECK(!sequence.tokens.empty(), "a sequence without tokens");
+  CHECK(sequence.positions_max >= static_cast<int64_t>(sequence.tokens.size()), "positions_max");
+  CHECK(check_fits(sequence.positions_max).ok(), "a sequence that can never run");
+  CHECK(find(sequence.id) == nullptr, "sequence ", sequence.id, " twice");
+  waiting_.push_back(std::move(sequence));
+}
+
+void Batcher::append(uint64_t id, int32_t token) {
+  Running* running = find(id);
+  CHECK(running != nullptr && running->left() == 0, "a token after positions not computed");
+  running->sequence.tokens.push_back(token);
+}
+
+void Batcher::remove(uint64_t id) {
+  std::erase_if(waiting_, [&](const NewSequence& sequence) { return sequence.id == id; });
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const Running& r) { return r.sequence.id == id; });
+  if (found == running_.end()) return;
+  blocks_.release(found->blocks, found->reserved - static_cast<int32_t>(found->blocks.size()));
+  running_.erase(found);
+}
+
+void Batcher::set_paused(uint64_t id, bool paused) {
+  if (Running* running = find(id)) running->paused = paused;
+}
+
+Batcher::Running* Batcher::find(uint64_t id) {
+  for (Running& running : running_)
+    if (running.sequence.id == id) return &running;
+  return nullptr;
+}
+
+void Batcher::admit() {
+  while (!waiting_.empty() && running_.size() < size_t{base::kStepSequencesMax}) {
+    const int32_t blocks = blocks_for(waiting_.front().positions_max);
+    if (!blocks_.reserve(blocks)) return;
+    Running running;
+    running.sequence = std::move(waiting_.front());
+    running.reserved = blocks;
+    waiting_.pop_front();
+    running_.push_back(std::move(running));
+  }
+}
+
+void Batcher::add_part(Running& running, int column_count) {
+  const int64_t end = running.computed + column_count;
+  while (static_cast<int32_t>(running.blocks.size()) < blocks_for(end))
+    running.blocks.push_back(blocks_.take());
+  Part part{.id = running.sequence.id,
+            .first_column = static_cast<int>(step_.columns.size()),
+            .column_count = column_count,
+            .first_position = running.computed,
+            .first_logits = logits_rows_,
+            .tokens = running.sequence.tokens};
+  for (int64_t position = running.computed; position < end; position++) {
+    const bool wants_logits = position >= running.sequence.logits_from;
+    part.logits_count += wants_logits ? 1 : 0;
+    step_.columns.push_back({.token = running.sequence.tokens[static_cast<size_t>(position)],
+                             .sequence = static_cast<int32_t>(parts_.size()),
+                             .position = position,
+                             .wants_logits = wants_logits});
+  }
+  logits_rows_ += part.logits_count;
+  step_.block_tables.push_back(running.blocks);
+  parts_.push_back(part);
+}
+
+int Batcher::fitting_columns(const Running& running) const {
+  int64_t columns = std::min<int64_t>(running.left(),
+                                      shape_.columns_max - static_cast<int>(step_.columns.size()));
+  if (running.sequence.chunk > 0) columns = std::min<int64_t>(columns, running.sequence.chunk);
+  const int64_t without_logits =
+      std::max<int64_t>(running.sequence.logits_from - running.computed, 0);
+  columns = std::min(columns, without_logits + shape_.logit_columns_max - logits_rows_);
+  return static_cast<int>(columns);
+}
+
+const engine::Step* Batcher::plan() {
+  admit();
+  step_.columns.clear();
+  step_.block_tables.clear();
+  parts_.clear();
+  logits_rows_ = 0;
+
+  std::vector<Running*> decoding;
+  for (Running& running : running_)
+    if (!running.paused && running.left() == 1) decoding.push_back(&running);
+  size_t served = 0;
+  for (; served < decoding.size(); served++) {
+    Running& next = *decoding[(decode_turn_ + served) % decoding.size()];
+    if (fitting_columns(next) == 0) break;
+    add_part(next, 1);
+  }
+  decode_turn_ = served < decoding.size() ? decode_turn_ + served : 0;
+
+  for (Running& running : running_) {
+    if (running.paused || running.left() <= 1) continue;
+    if (const int columns = fitting_columns(running); columns > 0) add_part(running, columns);
+  }
+  return step_.columns.empty() ? nullptr : &step_;
+}
+
+bool Batcher::has_work() const {
+  for (const Running& running : running_)
+    if (!running.paused && running.left() > 0) return true;
+  return !waiting_.empty() && running_.size() < size_t{base::kStepSequencesMax} &&
+         blocks_.can_reserve(blocks_for(waiting_.front().positions_max));
+}
+
+void Batcher::complete() {
+  for (const Part& part : parts_) {
+    Running* running = find(part.id);
+    CHECK(running != nullptr && running->computed == part.first_position, "a step completed twice");
+    running->computed += part.column_count;
+  }
+}
+
+}  // namespace worker

@@ -1,0 +1,313 @@
+#include "worker/leader.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "worker/scoring.h"
+
+namespace worker {
+
+namespace {
+
+engine::SamplingParams to_engine(const proto::Sampling& from) {
+  return {.temperature = from.temperature,
+          .top_k = from.top_k,
+          .top_p = from.top_p,
+          .min_p = from.min_p,
+          .repeat_penalty = from.repeat_penalty,
+          .presence_penalty = from.presence_penalty,
+          .frequency_penalty = from.frequency_penalty,
+          .penalty_window = from.penalty_window,
+          .seed = from.seed,
+          .logit_bias = from.logit_bias};
+}
+
+base::Error too_long(int64_t tokens, int64_t context) {
+  return {base::Code::kInvalidArgument,
+          base::cat("the prompt has ", tokens, " tokens, which exceeds the context of ", context,
+                    "; shorten it or start with a larger --ctx")};
+}
+
+}  // namespace
+
+Leader::Leader(engine::StepRunner& runner, LeaderOptions options)
+    : runner_(runner),
+      options_(options),
+      shape_(runner.shape()),
+      batcher_(shape_),
+      sampler_(options.token_count, shape_.vocabulary) {
+  stats_.kv_block_count = shape_.kv_block_count;
+}
+
+void Leader::on_generate(proto::GenerateRequest request, std::string trace_id, base::TimeNs now) {
+  const uint64_t id = request.request_id;
+  Request* opened = open(id, std::move(trace_id));
+  if (opened == nullptr) return;  // asked again because our answer was late or lost
+  opened->generate = std::move(request);
+  const base::Status admitted = admit_generate(id, *opened);
+  if (!admitted.ok()) finish(id, proto::Finish::kError, admitted.error(), now);
+}
+
+void Leader::on_score(proto::ScoreRequest request, std::string trace_id, base::TimeNs now) {
+  const uint64_t id = request.request_id;
+  Request* opened = open(id, std::move(trace_id));
+  if (opened == nullptr) return;
+  opened->scores = true;
+  opened->score = std::move(request);
+  const base::Status admitted = admit_score(id, *opened);
+  if (!admitted.ok()) finish(id, proto::Finish::kError, admitted.error(), now);
+}
+
+Leader::Request* Leader::open(uint64_t id, std::string trace_id) {
+  const auto [place, fresh] = requests_.try_emplace(id);
+  outbox_.push_back({proto::Accepted{id}, trace_id});
+  if (!fresh) return nullptr;
+  place->second.trace_id = std::move(trace_id);
+  return &place->second;
+}
+
+base::Status Leader::check_ids(const char* what, const std::vector<int32_t>& ids) const {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= shape_.vocabulary)
+      return base::Error{base::Code::kInvalidArgument,
+                         base::cat("the ", what, " contain id ", id, "; this model has ids 0 … ",
+                                   shape_.vocabulary - 1)};
+  return {};
+}
+
+base::Status Leader::admit_generate(uint64_t id, Request& request) {
+  proto::GenerateRequest& spec = request.generate;
+  const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
+  if (requests_.size() > static_cast<size_t>(options_.requests_max))
+    return base::Error{
+        base::Code::kUnavailable,
+        base::cat(options_.requests_max, " requests are under way; try again later")};
+  if (spec.prompt.empty())
+    return base::Error{base::Code::kInvalidArgument, "the prompt has no tokens"};
+  if (prompt_tokens > shape_.context) return too_long(prompt_tokens, shape_.context);
+  RETURN_IF_ERROR(check_ids("prompt tokens", spec.prompt));
+  RETURN_IF_ERROR(check_ids("stop tokens", spec.stop_tokens));
+  request.sampling = to_engine(spec.sampling);
+  RETURN_IF_ERROR(engine::check(request.sampling, options_.token_count));
+  // The token after a full context can be chosen but not be read back in, so it is the last one.
+  request.generated_max = shape_.context + 1 - prompt_tokens;
+  if (spec.max_tokens > 0) request.generated_max = std::min(request.generated_max, spec.max_tokens);
+  const int64_t positions_max = prompt_tokens + request.generated_max - 1;
+  RETURN_IF_ERROR(batcher_.check_fits(positions_max));
+  request.prompt_tokens = prompt_tokens;
+  std::sort(spec.stop_tokens.begin(), spec.stop_tokens.end());
+  batcher_.add({.id = id,
+                .tokens = std::move(spec.prompt),
+                .positions_max = positions_max,
+                .logits_from = prompt_tokens - 1,
+                .chunk = spec.prefill_chunk});
+  return {};
+}
+
+base::Status Leader::admit_score(uint64_t id, Request& request) {
+  proto::ScoreRequest& spec = request.score;
+  const auto tokens = static_cast<int64_t>(spec.tokens.size());
+  if (requests_.size() > static_cast<size_t>(options_.requests_max))
+    return base::Error{
+        base::Code::kUnavailable,
+        base::cat(options_.requests_max, " requests are under way; try again later")};
+  if (spec.tokens.empty())
+    return base::Error{base::Code::kInvalidArgument, "there are no tokens to score"};
+  if (tokens > shape_.context) return too_long(tokens, shape_.context);
+  RETURN_IF_ERROR(check_ids("tokens", spec.tokens));
+  RETURN_IF_ERROR(batcher_.check_fits(tokens));
+  request.prompt_tokens = tokens;
+  const int64_t scored_from = std::clamp<int64_t>(spec.first_scored, 1, tokens) - 1;
+  batcher_.add({.id = id,
+                .tokens = std::move(spec.tokens),
+                .positions_max = tokens,
+                .logits_from = spec.want_top ? 0 : scored_from,
+                .chunk = spec.chunk});
+  return {};
+}
+
+void Leader::on_cancel(uint64_t request_id, base::TimeNs now) {
+  const auto found = requests_.find(request_id);
+  if (found == requests_.end() || found->second.finished) return;
+  finish(request_id, proto::Finish::kCancelled,
+         {base::Code::kCancelled, "the request was cancelled"}, now);
+}
+
+void Leader::on_ack(const proto::Ack& ack, base::TimeNs now) {
+  const auto found = requests_.find(ack.request_id);
+  if (found == requests_.end()) return;
+  Request& request = found->second;
+  const uint64_t oldest = request.next_index - request.unacknowledged.size();
+  // Older than known or beyond what was sent: a stray, whoever sent it.
+  if (ack.next_index <= oldest || ack.next_index > request.next_index) return;
+  const auto count = static_cast<std::ptrdiff_t>(ack.next_index - oldest);
+  request.unacknowledged.erase(request.unacknowledged.begin(),
+                               request.unacknowledged.begin() + count);
+  request.waiting_since = now;
+  if (request.unacknowledged.size() < options_.unacknowledged_max)
+    batcher_.set_paused(ack.request_id, false);
+  if (request.finished && request.unacknowledged.empty()) requests_.erase(found);
+}
+
+void Leader::emit(Request& request, proto::Body chunk, base::TimeNs now) {
+  if (request.unacknowledged.empty()) request.waiting_since = now;
+  request.next_index++;
+  outbox_.push_back({chunk, request.trace_id});
+  request.unacknowledged.push_back(std::move(chunk));
+}
+
+void Leader::finish(uint64_t id, proto::Finish how, base::Error error, base::TimeNs now) {
+  Request& request = requests_.at(id);
+  CHECK(!request.finished, "request ", id, " finished twice");
+  batcher_.remove(id);
+  request.finished = true;
+  if (request.scores) {
+    emit(request,
+         proto::ScoreChunk{.request_id = id,
+                           .index = request.next_index,
+                           .finish = how,
+                           .error = std::move(error)},
+         now);
+  } else {
+    emit(request,
+         proto::TokenChunk{.request_id = id,
+                           .index = request.next_index,
+                           .finish = how,
+                           .usage = {request.prompt_tokens, request.generated_tokens},
+                           .error = std::move(error)},
+         now);
+  }
+}
+
+base::Status Leader::tick(base::TimeNs now) {
+  resend(now);
+  const engine::Step* step = batcher_.plan();
+  if (step == nullptr) return {};
+  return run_step(*step, now);
+}
+
+base::Status Leader::run_step(const engine::Step& step, base::TimeNs now) {
+  const base::Result<engine::StepOutput> output = runner_.run(step);
+  if (!output.ok()) {
+    std::vector<uint64_t> open;
+    for (const auto& [id, request] : requests_)
+      if (!request.finished) open.push_back(id);
+    for (const uint64_t id : open) finish(id, proto::Finish::kError, output.error(), now);
+    return output.error();
+  }
+  stats_.steps++;
+  stats_.columns += step.columns.size();
+  batcher_.complete();
+  for (const Part& part : batcher_.parts()) on_part(part, *output, now);
+  return {};
+}
+
+void Leader::on_part(const Part& part, const engine::StepOutput& output, base::TimeNs now) {
+  for (int column = part.first_column; column < part.first_column + part.column_count; column++) {
+    const int32_t layer = output.fault_layer[static_cast<size_t>(column)];
+    if (layer < 0) continue;
+    finish(
+        part.id, proto::Finish::kError,
+        {base::Code::kBrokenFile,
+         base::cat("the router of layer ", layer, " gave scores that are not finite at position ",
+                   part.first_position + column - part.first_column,
+                   "; the weights of this file overflow on this input")},
+        now);
+    return;
+  }
+  if (requests_.at(part.id).scores) {
+    on_scored(part, output, now);
+  } else if (part.logits_count > 0) {
+    const auto vocabulary = static_cast<size_t>(shape_.vocabulary);
+    const auto row = static_cast<size_t>(part.first_logits + part.logits_count - 1);
+    on_generated(part, output.logits.subspan(row * vocabulary, vocabulary), now);
+  }
+}
+
+void Leader::on_generated(const Part& part, std::span<const float> logits, base::TimeNs now) {
+  Request& request = requests_.at(part.id);
+  const proto::GenerateRequest& spec = request.generate;
+  const int32_t token = sampler_.sample(logits, request.sampling, part.tokens,
+                                        {.seed = request.sampling.seed,
+                                         .prompt_index = spec.prompt_index,
+                                         .choice_index = spec.choice_index,
+                                         .position = part.tokens.size()});
+  request.generated_tokens++;
+  proto::TokenChunk chunk{.request_id = part.id, .index = request.next_index, .tokens = {token}};
+  if (std::binary_search(spec.stop_tokens.begin(), spec.stop_tokens.end(), token)) {
+    chunk.finish = proto::Finish::kStop;  // also at the limit: the model did end here
+  } else if (request.generated_tokens == request.generated_max) {
+    chunk.finish = proto::Finish::kLength;
+  }
+  if (chunk.finish == proto::Finish::kNone) {
+    batcher_.append(part.id, token);
+  } else {
+    chunk.usage = {request.prompt_tokens, request.generated_tokens};
+    request.finished = true;
+    batcher_.remove(part.id);
+  }
+  emit(request, std::move(chunk), now);
+  if (request.unacknowledged.size() >= options_.unacknowledged_max)
+    batcher_.set_paused(part.id, true);
+}
+
+void Leader::on_scored(const Part& part, const engine::StepOutput& output, base::TimeNs now) {
+  Request& request = requests_.at(part.id);
+  const proto::ScoreRequest& spec = request.score;
+  const auto tokens = static_cast<int64_t>(part.tokens.size());
+  const auto vocabulary = static_cast<size_t>(shape_.vocabulary);
+  proto::ScoreChunk chunk{.request_id = part.id,
+                          .index = request.next_index,
+                          .first_position = part.first_position,
+                          .position_count = part.column_count};
+  if (spec.want_top)
+    chunk.top_count = static_cast<int>(std::min<int64_t>(proto::kTopCount, shape_.vocabulary));
+  const int64_t end = part.first_position + part.column_count;
+  for (int i = 0; i < part.logits_count; i++) {
+    const int64_t position = end - part.logits_count + i;
+    const auto row = static_cast<size_t>(part.first_logits + i);
+    const auto logits = output.logits.subspan(row * vocabulary, vocabulary);
+    if (spec.want_top) append_best(logits, chunk.top_count, chunk.top_ids, chunk.top_logits);
+    if (position + 1 < tokens && position + 1 >= spec.first_scored)
+      chunk.log_probabilities.push_back(
+          log_probability(logits, part.tokens[static_cast<size_t>(position + 1)]));
+    if (spec.want_last && position + 1 == tokens)
+      chunk.last_logits.assign(logits.begin(), logits.end());
+  }
+  if (end == tokens) {
+    chunk.finish = proto::Finish::kStop;
+    request.finished = true;
+    batcher_.remove(part.id);
+  }
+  emit(request, std::move(chunk), now);
+  if (request.unacknowledged.size() >= options_.unacknowledged_max)
+    batcher_.set_paused(part.id, true);
+}
+
+void Leader::resend(base::TimeNs now) {
+  for (auto& [id, request] : requests_) {
+    if (request.unacknowledged.empty() || now - request.waiting_since < options_.resend_after)
+      continue;
+    request.waiting_since = now;
+    for (const proto::Body& chunk : request.unacknowledged)
+      outbox_.push_back({chunk, request.trace_id});
+  }
+}
+
+bool Leader::has_work() const {
+  return batcher_.has_work();
+}
+
+std::vector<Traced> Leader::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+proto::StatsReply Leader::stats() const {
+  proto::StatsReply stats = stats_;
+  stats.kv_blocks_used = batcher_.blocks().used();
+  stats.kv_blocks_peak = batcher_.blocks().peak();
+  return stats;
+}
+
+}  // namespace worker

@@ -1,0 +1,135 @@
+#include "worker/worker.h"
+
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace worker {
+
+Worker::Worker(WorkerOptions options) : options_(std::move(options)) {
+  CHECK(options_.rank >= 0 && options_.rank < options_.rank_count, "rank ", options_.rank);
+}
+
+void Worker::on_message(const proto::Message& message, base::TimeNs now) {
+  if (state_ == State::kStopped || state_ == State::kFailed) return;
+  auto parsed = proto::parse(message);
+  if (!parsed.ok()) {
+    // A broker of another version cannot be served; anything else unreadable is dropped.
+    if (parsed.error().code == base::Code::kUnsupported) fail(parsed.error());
+    return;
+  }
+  const uint64_t epoch = parsed->header.plan_epoch;
+  std::string trace_id = std::move(parsed->header.trace_id);
+  proto::Body& body = parsed->body;
+  if (const auto* reply = std::get_if<proto::HelloReply>(&body)) return on_hello_reply(*reply);
+  if (const auto* shutdown = std::get_if<proto::Shutdown>(&body)) {
+    reason_ = {base::Code::kCancelled, shutdown->reason};
+    state_ = State::kStopped;
+    return;
+  }
+  if (epoch != plan_epoch_) return;  // from a plan that is no longer, or not yet, ours
+  if (std::holds_alternative<proto::ReadyReply>(body)) ready_.reset();
+  if (!leader_) return;
+  if (auto* generate = std::get_if<proto::GenerateRequest>(&body)) {
+    leader_->on_generate(std::move(*generate), std::move(trace_id), now);
+  } else if (auto* score = std::get_if<proto::ScoreRequest>(&body)) {
+    leader_->on_score(std::move(*score), std::move(trace_id), now);
+  } else if (const auto* cancel = std::get_if<proto::Cancel>(&body)) {
+    leader_->on_cancel(cancel->request_id, now);
+  } else if (const auto* ack = std::get_if<proto::Ack>(&body)) {
+    leader_->on_ack(*ack, now);
+  } else if (std::holds_alternative<proto::StatsRequest>(body)) {
+    on_stats_request(trace_id);
+  }
+  drain_leader();
+}
+
+void Worker::on_hello_reply(const proto::HelloReply& reply) {
+  if (state_ != State::kHello) return;  // an answer to a repeated hello
+  if (!reply.accepted) {
+    state_ = State::kFailed;
+    reason_ = {base::Code::kUnsupported,
+               base::cat("the broker refused this worker: ", reply.reason)};
+    return;
+  }
+  plan_epoch_ = reply.plan_epoch;
+  state_ = State::kLoading;
+}
+
+void Worker::on_tick(base::TimeNs now) {
+  if (state_ == State::kStopped || state_ == State::kFailed) return;
+  if (!repeat_at_ || now >= *repeat_at_) {
+    repeat_at_ = now + options_.repeat_after;
+    if (state_ == State::kHello) {
+      send(proto::Hello{.rank = options_.rank,
+                        .rank_count = options_.rank_count,
+                        .numerics_version = base::kNumericsVersion,
+                        .model_fingerprint = options_.model_fingerprint,
+                        .program_version = options_.program_version});
+    }
+    if (ready_) send(*ready_);
+  }
+  if (!leader_) return;
+  const base::Status stepped = leader_->tick(now);
+  drain_leader();
+  if (!stepped.ok()) fail(stepped.error());
+}
+
+void Worker::load_progress(uint64_t bytes_done, uint64_t bytes_total) {
+  if (state_ == State::kLoading) send(proto::LoadProgress{bytes_done, bytes_total});
+}
+
+void Worker::loaded(proto::Ready ready) {
+  CHECK(state_ == State::kLoading, "loaded twice or before hello");
+  state_ = State::kReady;
+  ready_ = ready;
+  repeat_at_.reset();
+}
+
+void Worker::lead(proto::Ready ready, engine::StepRunner& runner, LeaderOptions options,
+                  const StatsSource* source) {
+  CHECK(options_.rank == 0, "rank ", options_.rank, " cannot lead");
+  const engine::RunnerShape shape = runner.shape();
+  ready.vocabulary = shape.vocabulary;
+  ready.context = shape.context;
+  ready.kv_block_count = shape.kv_block_count;
+  ready.columns_max = shape.columns_max;
+  leader_.emplace(runner, options);
+  source_ = source;
+  loaded(ready);
+}
+
+void Worker::fail(base::Error error) {
+  if (state_ == State::kStopped || state_ == State::kFailed) return;
+  send(proto::WorkerFailed{error});
+  reason_ = std::move(error);
+  state_ = State::kFailed;
+}
+
+void Worker::on_stats_request(const std::string& trace_id) {
+  proto::StatsReply stats = leader_->stats();
+  if (source_ != nullptr) source_->add_to(stats);
+  send(stats, trace_id);
+}
+
+void Worker::drain_leader() {
+  for (Traced& traced : leader_->take_outbox())
+    send(std::move(traced.body), std::move(traced.trace_id));
+}
+
+void Worker::send(proto::Body body, std::string trace_id) {
+  outbox_.push_back(proto::encode({.header = {.node_id = options_.node_id,
+                                              .incarnation = options_.incarnation,
+                                              .plan_epoch = plan_epoch_,
+                                              .trace_id = std::move(trace_id),
+                                              .sequence = ++sequence_},
+                                   .body = std::move(body)}));
+}
+
+std::vector<proto::Message> Worker::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+}  // namespace worker

@@ -1,0 +1,92 @@
+// One rank as the broker sees it: says hello, reports loading, is ready, serves, stops.
+//
+//   hello ──HelloReply──► loading ──loaded()──► ready ──Shutdown──► stopped
+//     └──────────── refused, or a failure in any state ───────────► failed
+//
+// A state machine: on_message and on_tick change it, messages to the broker leave through the
+// outbox. It reads no clock, no socket and no random source. Hello and Ready are said again until
+// they are answered. Rank 0 owns a Leader, which answers requests; the other ranks only show that
+// they are there (their steps come through shared memory). Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/step.h"
+#include "proto/channel.h"
+#include "proto/envelope.h"
+#include "proto/messages.h"
+#include "worker/leader.h"
+
+namespace worker {
+
+struct WorkerOptions {
+  std::string node_id = {};  // at most proto::kNodeIdBytesMax bytes
+  uint64_t incarnation = 0;  // another one after each start
+  int rank = 0, rank_count = 1;
+  std::string model_fingerprint = {};  // of what it is going to load
+  std::string program_version = {};
+  base::TimeNs repeat_after = 500'000'000;  // Hello and Ready without an answer
+};
+
+/// What only the process around a worker can measure.
+class StatsSource {
+ public:
+  virtual ~StatsSource() = default;
+  /// Fills in the times and waits.
+  virtual void add_to(proto::StatsReply& stats) const = 0;
+};
+
+class Worker {
+ public:
+  enum class State { kHello, kLoading, kReady, kStopped, kFailed };
+
+  explicit Worker(WorkerOptions options);
+
+  State state() const { return state_; }
+  /// Why it failed, or why it was stopped.
+  const base::Error& reason() const { return reason_; }
+
+  void on_message(const proto::Message& message, base::TimeNs now);
+  /// Repeats what was not answered; a leader also runs at most one step.
+  void on_tick(base::TimeNs now);
+  /// True if the next on_tick() has a step to run, so that waiting for messages would be a loss.
+  bool has_work() const { return leader_.has_value() && leader_->has_work(); }
+  /// Messages to the broker, in order.
+  std::vector<proto::Message> take_outbox();
+
+  // From the process. REQUIRES: state kLoading.
+  void load_progress(uint64_t bytes_done, uint64_t bytes_total);
+  /// A follower has loaded.
+  void loaded(proto::Ready ready);
+  /// The leader has loaded. `runner` and `source` (may be null) must outlive the worker; the shape
+  /// fields of `ready` are filled in here.
+  void lead(proto::Ready ready, engine::StepRunner& runner, LeaderOptions options,
+            const StatsSource* source);
+
+  /// From the process, in any state: it cannot go on. The broker is told.
+  void fail(base::Error error);
+
+ private:
+  void send(proto::Body body, std::string trace_id = {});
+  void on_hello_reply(const proto::HelloReply& reply);
+  void on_stats_request(const std::string& trace_id);
+  void drain_leader();
+
+  const WorkerOptions options_;
+  State state_ = State::kHello;
+  base::Error reason_;
+  uint64_t plan_epoch_ = 0;
+  uint64_t sequence_ = 0;
+  std::optional<proto::Ready> ready_;      // until it is answered
+  std::optional<base::TimeNs> repeat_at_;  // nothing: at once
+  std::optional<Leader> leader_;
+  const StatsSource* source_ = nullptr;
+  std::vector<proto::Message> outbox_;
+};
+
+}  // namespace worker
