@@ -352,6 +352,27 @@ TEST_F(ArenaTest, OfManyCreatorsExactlyOneLoads) {
   }
 }
 
+// Somebody removes the file between a creator's open and lock, again and again: what a creator
+// gets must still have its name.
+TEST_F(ArenaTest, CreatorNeverGetsAFileWithoutAName) {
+  ArenaPlan plan;
+  ASSERT_TRUE(plan.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 100}).ok());
+  std::atomic<bool> done{false};
+  std::thread remover([&] {
+    while (!done) (void)remove_arena(directory_, "x");
+  });
+  int nameless = 0;
+  for (int made = 0; made < 3000;) {
+    const auto arena = Arena::create(directory_, "x", plan, {});
+    if (!arena.ok()) continue;
+    ++made;
+    nameless += !is_named(arena->region().file(), path("x"));
+  }
+  done = true;
+  remover.join();
+  EXPECT_EQ(nameless, 0);
+}
+
 TEST_F(ArenaTest, NothingIsRemovedWhileSomebodyMapsIt) {
   {
     auto loader = make("x");

@@ -39,9 +39,10 @@ void run_threads(const ShmExchangeShape& shape, const std::function<void(int, in
 }
 
 /// Gathers of random words, sizes that change, every thread checks every rank's slice.
-void check_gathers(const ShmExchangeShape& shape, uint64_t first, uint64_t count) {
+void check_gathers(const ShmExchangeShape& shape, uint64_t first, uint64_t count,
+                   const WaitOptions& wait = test_wait()) {
   auto group = LocalGroup::create(
-      {.shape = shape, .record_bytes_max = 64, .wait = test_wait(), .first_sequence = first});
+      {.shape = shape, .record_bytes_max = 64, .wait = wait, .first_sequence = first});
   ASSERT_TRUE(group.ok()) << group.error().message;
   const size_t words_max = shape.slice_bytes_max / sizeof(uint32_t);
   std::atomic<uint64_t> wrong{0}, failed{0};
@@ -87,6 +88,12 @@ TEST(ShmExchange, ManyMoreThreadsThanCores) {
 TEST(ShmExchange, SequenceWrapsIn32Bits) {
   check_gathers({2, 1, 64}, (uint64_t{1} << 32) - 50, 100);
   check_gathers({2, 1, 64}, (uint64_t{1} << 31) - 50, 100);
+}
+
+// Nobody spins and a sleep has no end but a wake-up: one lost wake-up and the backstop reports it.
+TEST(ShmExchange, EverySleeperIsWoken) {
+  check_gathers({2, 2, 64}, 0, 3000,
+                {.spin_pauses = 0, .slice_ns = 60'000'000'000, .timeout_ns = 60'000'000'000});
 }
 
 TEST(ShmExchange, SlicesAreAlignedAndApart) {

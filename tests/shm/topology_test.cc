@@ -78,6 +78,8 @@ TEST(Topology, SecondMemoryOfASocketTakesNoCore) {
   for (const Node& node : topology.nodes) {
     EXPECT_TRUE(node.cores.empty() || node.cores.size() == 3);
     with_cores += !node.cores.empty();
+    // The first of a socket's two, by OS index: that is the ordinary memory.
+    EXPECT_EQ(node.cores.empty(), node.os_index % 2 == 1);
   }
   EXPECT_EQ(with_cores, 2u);
 }
