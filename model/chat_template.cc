@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "base/cat.h"
-#include "model/chat_template_helper.h"
+#include "model/chat_template_helper.h"  // tidy: allow include_path because CMake makes it
 #include "model/detokenizer.h"
 #include "model/utf8.h"
 

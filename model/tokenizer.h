@@ -5,11 +5,12 @@
 // through SentencePiece merges. Nothing is normalised. Every text has ids.
 //
 // Text that is not UTF-8 is no error either: its invalid bytes become byte tokens, one each, so
-// they come back unchanged; they do not take part in patterns. A vocabulary without a token for
-// such a byte spells U+FFFD in its place.
+// they come back unchanged; they do not take part in patterns. If one of them has no token, the
+// sequence is spelled as U+FFFD.
 //
-// decode(encode(x)) is x for all bytes, with two exceptions: bytes without a token as above, and
-// U+2581, which SentencePiece uses for the blank and does not tell from it.
+// decode(encode(x)) is x for all bytes, with two exceptions: bytes without a token (some published
+// vocabularies lack control characters) become the unknown token or nothing, and U+2581 becomes the
+// blank, as SentencePiece does not tell them apart.
 //
 // Any thread: nothing changes after create().
 #pragma once

@@ -11,7 +11,9 @@
 namespace model {
 namespace {
 
-const std::string kBad = std::string(kReplacementCharacter);
+std::string bad() {
+  return std::string(kReplacementCharacter);
+}
 
 /// Token b is byte b.
 Tokenizer bytes_tokenizer() {
@@ -42,7 +44,7 @@ std::string joined(const std::vector<std::string>& chunks) {
 TEST(RowG2, AnUnfinishedCharacterIsReplacedOnceAtTheEnd) {
   const Tokenizer tokenizer = bytes_tokenizer();
   const auto ids = ids_of("\xF0\x9F\x98");
-  EXPECT_EQ(stream(tokenizer, ids), (std::vector<std::string>{"", "", "", kBad}));
+  EXPECT_EQ(stream(tokenizer, ids), (std::vector<std::string>{"", "", "", bad()}));
 }
 
 TEST(RowG2, ACharacterOverFourTokensComesWhole) {
@@ -57,16 +59,16 @@ TEST(RowG2, InvalidSequencesAreReplacedByMaximalSubpart) {
   const struct {
     std::string bytes, text;
   } cases[] = {
-      {"\xE0\x80\xAF", kBad + kBad + kBad},    // overlong: no byte continues E0 here
-      {"\xED\xA0\x80", kBad + kBad + kBad},    // a surrogate
-      {"\x80", kBad},                          // a continuation alone
-      {"\xF0\x9F\x98" + smile, kBad + smile},  // cut short by a good character
+      {"\xE0\x80\xAF", bad() + bad() + bad()},  // overlong: no byte continues E0 here
+      {"\xED\xA0\x80", bad() + bad() + bad()},  // a surrogate
+      {"\x80", bad()},                          // a continuation alone
+      {"\xF0\x9F\x98" + smile, bad() + smile},  // cut short by a good character
       {"\xE2\x82"
        "A",
-       kBad + "A"},                                     // likewise by a letter
-      {"\xF4\x90\x80\x80", kBad + kBad + kBad + kBad},  // above U+10FFFF
-      {"\xC0\x80", kBad + kBad},                        // overlong
-      {"\xE2\x82\xE2\x82\xAC", kBad + "\xE2\x82\xAC"},
+       bad() + "A"},                                        // likewise by a letter
+      {"\xF4\x90\x80\x80", bad() + bad() + bad() + bad()},  // above U+10FFFF
+      {"\xC0\x80", bad() + bad()},                          // overlong
+      {"\xE2\x82\xE2\x82\xAC", bad() + "\xE2\x82\xAC"},
   };
   for (const auto& item : cases) {
     const std::string bytes = item.bytes + "z";
