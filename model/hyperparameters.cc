@@ -47,6 +47,9 @@ Result<int64_t> read_head_dim(const Keys& keys, int64_t hidden, int64_t heads) {
 }
 
 Status read_yarn(const Keys& keys, Rope& rope) {
+  if (rope.factor < 1) {
+    return broken(keys, "rope.scaling.factor", cat("is ", rope.factor, ", below 1 for YaRN"));
+  }
   ASSIGN_OR_RETURN(rope.ext_factor, keys.not_negative_or("rope.scaling.yarn_ext_factor", 1));
   ASSIGN_OR_RETURN(const float attention, keys.positive_or("rope.scaling.attn_factor", 1));
   ASSIGN_OR_RETURN(const float yarn, keys.positive_or("rope.scaling.yarn_attn_factor", 1));
@@ -169,6 +172,9 @@ Result<std::vector<Attention>> read_attention(const Keys& keys, const CommonNumb
   }
   Rope rope{.style = style};
   ASSIGN_OR_RETURN(rope.base, keys.positive_or("rope.freq_base", 10000));
+  if (rope.base <= 1) {  // YaRN divides by its logarithm
+    return broken(keys, "rope.freq_base", cat("is ", rope.base, ", not above one"));
+  }
   RETURN_IF_ERROR(read_rope_scaling(keys, common.context, rope));
 
   std::vector<Attention> layers;

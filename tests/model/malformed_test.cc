@@ -156,6 +156,12 @@ std::vector<Case> tensor_cases() {
        "'blk.1.attn_q.weight' has an offset that overflows"},
       {"unaligned_offset", claim_offset(q, 33),
        "'blk.1.attn_q.weight' has offset 33, no multiple of the alignment 32"},
+      {"offset_unaligned_for_the_file",
+       [=](GgufFile& f) {
+         f.align(64);
+         f.tensor(q).offset = 32;
+       },
+       "'blk.1.attn_q.weight' has offset 32, no multiple of the alignment 64"},
       {"overlap", claim_offset(q, 32), "'token_embd.weight' and 'blk.1.attn_q.weight' overlap"},
       {"same_offset", claim_offset(q, 0), "overlap"},
       {"data_cut_by_a_byte", [](GgufFile& f) { f.tensors.back().data.pop_back(); },
@@ -247,6 +253,14 @@ std::vector<Case> number_cases() {
        "'qwen3moe.rope.freq_base' is 1e+300, more than a 32-bit float holds"},
       {"negative_rope_base", set(a + "rope.freq_base", f32(-1)),
        "'qwen3moe.rope.freq_base' is -1, not above zero"},
+      {"rope_base_of_one", set(a + "rope.freq_base", f32(1)),
+       "'qwen3moe.rope.freq_base' is 1, not above one"},
+      {"yarn_that_shrinks",
+       [=](GgufFile& f) {
+         f.set(a + "rope.scaling.type", text("yarn"));
+         f.set(a + "rope.scaling.factor", f32(0.5F));
+       },
+       "'qwen3moe.rope.scaling.factor' is 0.5, below 1 for YaRN"},
       {"nan_rope_factor", set(a + "rope.scaling.factor", f32(kNan)),
        "'qwen3moe.rope.scaling.factor' is nan, not finite"},
       {"zero_rope_factor", set(a + "rope.scaling.factor", f32(0)),
@@ -411,7 +425,7 @@ TEST(MutatedFile, NeverCrashes) {
   std::mt19937_64 random(20240607);
   const auto below = [&](uint64_t bound) { return random() % bound; };
   int refused = 0;
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 6000; ++round) {
     Bytes bytes = image.bytes;
     const uint64_t changes = 1 + below(3);
     for (uint64_t i = 0; i < changes; ++i) {
@@ -426,7 +440,7 @@ TEST(MutatedFile, NeverCrashes) {
     ASSERT_TRUE(result.error().message.starts_with("image.gguf: ")) << result.error().message;
   }
   // Damage to names of tokens and the like goes unseen, damage to structure does not.
-  EXPECT_GT(refused, 10'000);
+  EXPECT_GT(refused, 3000);
 }
 
 }  // namespace
