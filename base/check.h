@@ -13,10 +13,10 @@ namespace base {
 
 }  // namespace base
 
-#define CHECK(condition, ...)                                                             \
-  do {                                                                                    \
-    if (!(condition)) [[unlikely]]                                                        \
-      ::base::check_failed(__FILE__, __LINE__, #condition, ::base::cat(__VA_ARGS__));     \
+#define CHECK(condition, ...)                                                         \
+  do {                                                                                \
+    if (!(condition)) [[unlikely]]                                                    \
+      ::base::check_failed(__FILE__, __LINE__, #condition, ::base::cat(__VA_ARGS__)); \
   } while (false)
 
 /// Only in kernel loops: off when NDEBUG is defined.

@@ -94,9 +94,9 @@ using Status = Result<void>;
 #define BASE_CONCAT(a, b) BASE_CONCAT_INNER(a, b)
 
 /// Returns the error of `expression` from the enclosing function, if it has one.
-#define RETURN_IF_ERROR(expression)                            \
-  do {                                                         \
-    auto status_or = (expression);                             \
+#define RETURN_IF_ERROR(expression)                               \
+  do {                                                            \
+    auto status_or = (expression);                                \
     if (!status_or.ok()) return ::base::Error(status_or.error()); \
   } while (false)
 

@@ -25,10 +25,10 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 }
 
 double draw_uniform(const DrawKey& key) {
-  const auto bits = philox({static_cast<uint32_t>(key.position),
-                            static_cast<uint32_t>(key.position >> 32), key.prompt_index,
-                            key.choice_index},
-                           {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
+  const auto bits =
+      philox({static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.position >> 32),
+              key.prompt_index, key.choice_index},
+             {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
   const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
   return static_cast<double>(word >> 11) * 0x1p-53;
 }

@@ -101,6 +101,8 @@ struct Columns {
       const float* from = values.data() + c * kLength;
       if (format == kernels::ActivationFormat::kQ8) {
         ops.quantise(from, kLength, to);
+      } else if (format == kernels::ActivationFormat::kQ8_32) {
+        ops.quantise_32(from, kLength, to);
       } else {
         std::memcpy(to, from, kLength * sizeof(float));
       }

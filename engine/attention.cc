@@ -1,12 +1,13 @@
-// Attention of one layer on one rank: own q, k and v rows, rope, own heads against the own KV cache,
-// own rows of the output projection.
+// Attention of one layer on one rank: own q, k and v rows, rope, own heads against the own KV
+// cache, own rows of the output projection.
 //
 //   input -> [norm] q k v rows --wait--> [q norm, rope] attend own heads --gather heads-->
 //         own output rows + residual --gather hidden-->
 //
 // A thread computes whole K and V heads, so that it can normalise, turn and store a key itself and
-// one wait is enough before all heads attend. With a norm over the full width of all heads the q and
-// k rows are gathered first; in decode each key is then stored by the thread that attends with it.
+// one wait is enough before all heads attend. With a norm over the full width of all heads the q
+// and k rows are gathered first; in decode each key is then stored by the thread that attends with
+// it.
 #include <algorithm>
 
 #include "base/limits.h"
@@ -16,10 +17,8 @@ namespace engine {
 
 namespace {
 
-size_t as_size(int64_t n) { return static_cast<size_t>(n); }
-
-bool is_q8(const Matrix& matrix) {
-  return !matrix.empty() && matrix.activations == kernels::ActivationFormat::kQ8;
+size_t as_size(int64_t n) {
+  return static_cast<size_t>(n);
 }
 
 void add_bias(const kernels::Ops& ops, const float* bias, int64_t n, float* y) {
@@ -60,10 +59,9 @@ base::Wait Pass::project(size_t layer) {
     }
     rank_.ops.rms_norm(x, weights.attention_norm, rank_.spec.hidden, rank_.spec.norm_epsilon, x);
   };
-  const bool q8 = is_q8(weights.q) || is_q8(weights.k) || is_q8(weights.v);
   const Activations* x = nullptr;
-  base::Wait wait =
-      prepare(rank_.normed, scratch_.normed, columns(), rank_.spec.hidden, q8, fill, &x);
+  base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(),
+                            {&weights.q, &weights.k, &weights.v}, fill, &x);
   if (wait != base::Wait::kOk) return wait;
 
   const int64_t kv_heads = share.kv_heads.size();
@@ -74,14 +72,22 @@ base::Wait Pass::project(size_t layer) {
   const auto owns = [&](int64_t first, int64_t count) { return own.contains(first + count / 2); };
   for (int64_t head = 0; head < kv_heads; head++) {
     if (owns(head * k_panels, k_panels)) {
-      multiply({.matrix = weights.k, .index = head, .panels = {0, k_panels}, .x = *x,
-                .entries = all_columns(), .y = rank_.k.data() + head * attention.head_dim,
+      multiply({.matrix = weights.k,
+                .index = head,
+                .panels = {0, k_panels},
+                .x = *x,
+                .entries = all_columns(),
+                .y = rank_.k.data() + head * attention.head_dim,
                 .y_stride = as_size(kv_heads * attention.head_dim)});
       finish_key(layer, head);
     }
     if (owns(kv_heads * k_panels + head * v_panels, v_panels)) {
-      multiply({.matrix = weights.v, .index = head, .panels = {0, v_panels}, .x = *x,
-                .entries = all_columns(), .y = rank_.v.data() + head * attention.value_dim,
+      multiply({.matrix = weights.v,
+                .index = head,
+                .panels = {0, v_panels},
+                .x = *x,
+                .entries = all_columns(),
+                .y = rank_.v.data() + head * attention.value_dim,
                 .y_stride = as_size(kv_heads * attention.value_dim)});
       finish_value(layer, head);
     }
@@ -92,8 +98,12 @@ base::Wait Pass::project(size_t layer) {
   float* q = full_width ? outgoing() : rank_.q.data();
   const int64_t q_stride =
       full_width ? weights.q.rows + kv_heads * attention.head_dim : weights.q.rows;
-  multiply({.matrix = weights.q, .panels = q_panels, .x = *x, .entries = all_columns(),
-            .y = q + q_rows.begin, .y_stride = as_size(q_stride)});
+  multiply({.matrix = weights.q,
+            .panels = q_panels,
+            .x = *x,
+            .entries = all_columns(),
+            .y = q + q_rows.begin,
+            .y_stride = as_size(q_stride)});
   const float* bias = weights.q_bias;
   if (bias != nullptr) bias += share.heads.begin * attention.head_dim + q_rows.begin;
   for (int c = 0; c < columns() && !q_rows.empty(); c++) {
@@ -194,15 +204,15 @@ base::Wait Pass::normalise_full_width(size_t layer) {
   return one_each ? base::Wait::kOk : barrier();
 }
 
-// Every (column, own query head) of this thread. With keys still to be stored the unit is a (column,
-// own KV head) with all its query heads.
+// Every (column, own query head) of this thread. With keys still to be stored the unit is a
+// (column, own KV head) with all its query heads.
 void Pass::attend(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const plan::BlockShare& share = rank_.share.blocks[layer];
   const int64_t heads = share.heads.size(), kv_heads = share.kv_heads.size();
   const int64_t group = attention.heads / attention.kv_heads;
-  const bool stores = attention.qk_norm == model::QkNorm::kFullWidth && redundant() &&
-                      step_.one_column_each();
+  const bool stores =
+      attention.qk_norm == model::QkNorm::kFullWidth && redundant() && step_.one_column_each();
   if (!stores) {
     const plan::Range items = part(columns() * heads);
     for (int64_t i = items.begin; i < items.end; i++) {
@@ -214,8 +224,7 @@ void Pass::attend(size_t layer) {
   for (int64_t i = items.begin; i < items.end; i++) {
     const auto c = static_cast<int>(i / kv_heads);
     const int64_t kv_head = i % kv_heads;
-    store_key(layer, c, kv_head,
-              scratch_.k.data() + (c * kv_heads + kv_head) * attention.head_dim);
+    store_key(layer, c, kv_head, scratch_.k.data() + (c * kv_heads + kv_head) * attention.head_dim);
     const int64_t first = (share.kv_heads.begin + kv_head) * group;
     for (int64_t head = std::max(first, share.heads.begin);
          head < std::min(first + group, share.heads.end); head++) {
@@ -231,8 +240,8 @@ void Pass::attend_head(size_t layer, int c, int64_t own_head) {
   const Column& column = step_.columns()[as_size(c)];
   const int64_t heads = share.heads.size();
   const bool own_q = attention.qk_norm == model::QkNorm::kFullWidth && redundant();
-  const float* q = (own_q ? scratch_.q : rank_.q).data() +
-                   (c * heads + own_head) * attention.head_dim;
+  const float* q =
+      (own_q ? scratch_.q : rank_.q).data() + (c * heads + own_head) * attention.head_dim;
   float* head = scratch_.head.data();
   std::copy_n(q, attention.head_dim, head);
   if (attention.qk_norm == model::QkNorm::kPerHead) {
@@ -262,9 +271,10 @@ void Pass::attend_head(size_t layer, int c, int64_t own_head) {
 
 void Pass::rope(size_t layer, int c, float* head) const {
   const model::Rope& rope = rank_.spec.blocks[layer].attention.rope;
-  const size_t at = (as_size(rank_.rope_table_of[layer]) * as_size(rank_.options.shape.columns_max) +
-                     as_size(c)) *
-                    as_size(rank_.rope_pairs_max);
+  const size_t at =
+      (as_size(rank_.rope_table_of[layer]) * as_size(rank_.options.shape.columns_max) +
+       as_size(c)) *
+      as_size(rank_.rope_pairs_max);
   rank_.ops.rope(rope.style == model::RopeStyle::kInterleaved ? kernels::RopePairs::kInterleaved
                                                               : kernels::RopePairs::kHalves,
                  rank_.cos.data() + at, rank_.sin.data() + at, rope.dims, head);
@@ -280,16 +290,19 @@ base::Wait Pass::attention_output(size_t layer) {
     assemble([&](int r) { return share_of(r, layer).heads; }, attention.value_dim, c, x);
   };
   const Activations* x = nullptr;
-  base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(),
-                            attention.heads * attention.value_dim, is_q8(output), fill, &x);
+  base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(), {&output}, fill, &x);
   if (wait != base::Wait::kOk) return wait;
 
   const plan::Range panels = part(output.panel_count());
   const plan::Range rows = own_rows(panels, output.rows);
   const int64_t stride = output.rows;
   float* out = outgoing();
-  multiply({.matrix = output, .panels = panels, .x = *x, .entries = all_columns(),
-            .y = out + rows.begin, .y_stride = as_size(stride)});
+  multiply({.matrix = output,
+            .panels = panels,
+            .x = *x,
+            .entries = all_columns(),
+            .y = out + rows.begin,
+            .y_stride = as_size(stride)});
   const float* bias = weights.attention_output_bias;
   if (bias != nullptr) bias += share.hidden.begin + rows.begin;
   for (int c = 0; c < columns() && !rows.empty(); c++) {

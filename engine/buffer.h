@@ -38,6 +38,8 @@ class Buffer {
 };
 
 /// `n` rounded up to a multiple of `multiple`.
-constexpr size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr size_t round_up(size_t n, size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace engine

@@ -16,10 +16,8 @@ namespace engine {
 
 namespace {
 
-size_t as_size(int64_t n) { return static_cast<size_t>(n); }
-
-bool is_q8(const Matrix& matrix) {
-  return !matrix.empty() && matrix.activations == kernels::ActivationFormat::kQ8;
+size_t as_size(int64_t n) {
+  return static_cast<size_t>(n);
 }
 
 }  // namespace
@@ -31,10 +29,9 @@ base::Wait Pass::feed_forward(size_t layer) {
     assemble([&](int r) { return share_of(r, layer).hidden; }, 1, c, x);
     rank_.ops.rms_norm(x, weights.ffn_norm, rank_.spec.hidden, rank_.spec.norm_epsilon, x);
   };
-  const bool q8 = is_q8(weights.router) || is_q8(weights.gate) || is_q8(weights.up);
   const Activations* x = nullptr;
-  base::Wait wait =
-      prepare(rank_.normed, scratch_.normed, columns(), rank_.spec.hidden, q8, fill, &x);
+  base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(),
+                            {&weights.router, &weights.gate, &weights.up}, fill, &x);
   if (wait != base::Wait::kOk) return wait;
   if (block.experts) {
     wait = choose_experts(layer, *x);
@@ -62,7 +59,10 @@ base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
   const model::Experts& experts = *rank_.spec.blocks[layer].experts;
   const Matrix& router = rank_.options.weights->blocks[layer].router;
   const plan::Range panels = part(router.panel_count());
-  multiply({.matrix = router, .panels = panels, .x = x, .entries = all_columns(),
+  multiply({.matrix = router,
+            .panels = panels,
+            .x = x,
+            .entries = all_columns(),
             .y = outgoing() + panels.begin * kernels::kPanelRows,
             .y_stride = as_size(router.rows)});
   const base::Wait wait = gather(as_size(columns() * router.rows));
@@ -103,8 +103,8 @@ std::span<const int32_t> Pass::entries_of(int64_t expert) const {
   return {scratch_.grouped.data() + begin, as_size(end - begin)};
 }
 
-// silu(gate x) * (up x) for this thread's part of all (expert, panel) items, a few panels at a time.
-// Parts are weighted by the work of a panel: once per entry, and once to read it.
+// silu(gate x) * (up x) for this thread's part of all (expert, panel) items, a few panels at a
+// time. Parts are weighted by the work of a panel: once per entry, and once to read it.
 void Pass::gate_and_up(size_t layer, const Activations& x) {
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const int64_t per_column = entries_per_column(layer);
@@ -134,11 +134,22 @@ void Pass::gate_and_up(size_t layer, const Activations& x) {
       const plan::Range few{p, std::min(p + kStep, panels.end)};
       const plan::Range rows = own_rows(few, width);
       const auto entries = entries_of(e);
-      multiply({.matrix = weights.gate, .index = e, .panels = few, .x = x, .entries = entries,
-                .entries_per_column = per_column, .y = out + rows.begin,
+      multiply({.matrix = weights.gate,
+                .index = e,
+                .panels = few,
+                .x = x,
+                .entries = entries,
+                .entries_per_column = per_column,
+                .y = out + rows.begin,
                 .y_stride = as_size(width)});
-      multiply({.matrix = weights.up, .index = e, .panels = few, .x = x, .entries = entries,
-                .entries_per_column = per_column, .y = scratch_.up.data(), .y_stride = kUpRows});
+      multiply({.matrix = weights.up,
+                .index = e,
+                .panels = few,
+                .x = x,
+                .entries = entries,
+                .entries_per_column = per_column,
+                .y = scratch_.up.data(),
+                .y_stride = kUpRows});
       for (const int32_t entry : entries) {
         float* gate = out + entry * width + rows.begin;
         rank_.ops.silu_multiply(gate, scratch_.up.data() + entry * kUpRows, rows.size(), gate);
@@ -147,8 +158,8 @@ void Pass::gate_and_up(size_t layer, const Activations& x) {
   }
 }
 
-// Own rows of every chosen expert's down projection, their weighted sum in slot order, the residual,
-// and the gather of the latter.
+// Own rows of every chosen expert's down projection, their weighted sum in slot order, the
+// residual, and the gather of the latter.
 base::Wait Pass::down(size_t layer) {
   const Matrix& matrix = rank_.options.weights->blocks[layer].down;
   const int64_t used = entries_per_column(layer);
@@ -158,16 +169,21 @@ base::Wait Pass::down(size_t layer) {
     assemble([&](int r) { return share_of(r, layer).width; }, 1, entry, x);
   };
   const Activations* x = nullptr;
-  base::Wait wait = prepare(rank_.intermediate, scratch_.intermediate, columns() * used, matrix.k,
-                            is_q8(matrix), fill, &x);
+  base::Wait wait =
+      prepare(rank_.intermediate, scratch_.intermediate, columns() * used, {&matrix}, fill, &x);
   if (wait != base::Wait::kOk) return wait;
 
   const plan::Range panels = part(matrix.panel_count());
   const plan::Range rows = own_rows(panels, matrix.rows);
   const int64_t stride = matrix.rows;
   for (int64_t e = 0; e < expert_count; e++) {
-    multiply({.matrix = matrix, .index = e, .panels = panels, .x = *x, .entries = entries_of(e),
-              .y = rank_.down.data() + rows.begin, .y_stride = as_size(stride)});
+    multiply({.matrix = matrix,
+              .index = e,
+              .panels = panels,
+              .x = *x,
+              .entries = entries_of(e),
+              .y = rank_.down.data() + rows.begin,
+              .y_stride = as_size(stride)});
   }
   float* out = outgoing();
   for (int c = 0; c < columns() && !rows.empty(); c++) {

@@ -1,4 +1,5 @@
-// The way of a step through all layers, and what every part of it uses: gathers, barriers, products.
+// The way of a step through all layers, and what every part of it uses: gathers, barriers,
+// products.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,7 +10,9 @@ namespace engine {
 
 namespace {
 
-size_t as_size(int64_t n) { return static_cast<size_t>(n); }
+size_t as_size(int64_t n) {
+  return static_cast<size_t>(n);
+}
 
 // Counts the time between its construction and destruction as waiting.
 class WaitTimer {
@@ -112,8 +115,8 @@ void Pass::multiply(const Product& product) {
   if (rows.empty() || product.entries.empty()) return;
   for (size_t i = 0; i < product.entries.size(); i++) {
     const int32_t entry = product.entries[i];
-    scratch_.x[i] = product.x.column(product.matrix.activations,
-                                     as_size(entry / product.entries_per_column));
+    scratch_.x[i] =
+        product.x.column(product.matrix.activations, as_size(entry / product.entries_per_column));
     scratch_.y[i] = product.y + as_size(entry - product.first_entry) * product.y_stride;
   }
   rank_.ops.matmul[static_cast<size_t>(product.matrix.layout)](
@@ -155,8 +158,9 @@ base::Wait Pass::embed() {
   const plan::Range rows = own_rows(part(panels), own.size());
   for (int c = 0; c < columns() && !rows.empty(); c++) {
     const int32_t token = step_.columns()[as_size(c)].token;
-    std::copy_n(incoming(owner_of(*rank_.options.plan, token)) + c * hidden + own.begin + rows.begin,
-                rows.size(), rank_.hidden.data() + c * own.size() + rows.begin);
+    std::copy_n(
+        incoming(owner_of(*rank_.options.plan, token)) + c * hidden + own.begin + rows.begin,
+        rows.size(), rank_.hidden.data() + c * own.size() + rows.begin);
   }
   return wait;
 }
@@ -168,7 +172,6 @@ base::Wait Pass::final_logits() {
   const plan::Plan& plan = *rank_.options.plan;
   const Matrix& output = rank_.options.weights->output;
   const float* norm = rank_.options.weights->output_norm;
-  const bool q8 = output.activations == kernels::ActivationFormat::kQ8;
   // Every wanted column's input is kept before the first gather of logits overwrites the slices.
   Activations& inputs = redundant() ? scratch_.normed : rank_.normed;
   const size_t last = rank_.spec.blocks.size() - 1;
@@ -177,7 +180,8 @@ base::Wait Pass::final_logits() {
     rank_.ops.rms_norm(x, norm, hidden, rank_.spec.norm_epsilon, x);
   };
   const Activations* x = nullptr;
-  base::Wait wait = prepare(inputs, inputs, static_cast<int64_t>(wanted.size()), hidden, q8, fill, &x);
+  base::Wait wait =
+      prepare(inputs, inputs, static_cast<int64_t>(wanted.size()), {&output}, fill, &x);
   if (wait != base::Wait::kOk) return wait;
 
   int64_t rows_max = 1;

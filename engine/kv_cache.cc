@@ -16,8 +16,8 @@ KvPool::KvPool(const model::ModelSpec& spec, const plan::RankShare& share, kerne
     Layer l;
     l.offset = bytes_;
     l.head_count = static_cast<size_t>(share.blocks[layer].kv_heads.size());
-    l.k_bytes = round_up(
-        element * base::kKvBlockPositions * static_cast<size_t>(attention.head_dim), 64);
+    l.k_bytes =
+        round_up(element * base::kKvBlockPositions * static_cast<size_t>(attention.head_dim), 64);
     l.head_bytes =
         l.k_bytes +
         round_up(element * base::kKvBlockPositions * static_cast<size_t>(attention.value_dim), 64);

@@ -1,13 +1,14 @@
 // One thread's walk through a step: what it may read, where it may write, and how it waits.
 //
 // All threads of all ranks run the same code on the same step; what differs is the share of rows,
-// heads and columns. `Rank` holds what the threads of a rank have in common, `ThreadScratch` what one
-// thread has to itself, `Pass` ties both to a step.
+// heads and columns. `Rank` holds what the threads of a rank have in common, `ThreadScratch` what
+// one thread has to itself, `Pass` ties both to a step.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,10 +36,12 @@ inline constexpr int64_t kUpRows = 4 * kernels::kPanelRows;
 /// Columns of activations as the products want them. Strides in elements, 64-byte multiples, the
 /// same for every row length up to k_max.
 struct Activations {
-  Buffer<float> f32;       // [columns][f32_stride]
-  Buffer<std::byte> q8;    // [columns][q8_stride]
+  Buffer<float> f32;        // [columns][f32_stride]
+  Buffer<std::byte> q8;     // [columns][q8_stride]
+  Buffer<std::byte> q8_32;  // [columns][q8_32_stride]
   size_t f32_stride = 0;
   size_t q8_stride = 0;
+  size_t q8_32_stride = 0;
 
   Activations() = default;
   Activations(size_t columns, int64_t k_max);
@@ -47,12 +50,12 @@ struct Activations {
 
 /// What one layer takes from the exchange, and the largest sizes over all layers.
 struct RankLimits {
-  int64_t heads_width = 0;       // own heads * max(head_dim, value_dim)
-  int64_t kv_width = 0;          // own KV heads * max(head_dim, value_dim)
-  int64_t attention_width = 0;   // all heads * max(head_dim, value_dim)
-  int64_t hidden_rows = 0;       // own hidden rows
-  int64_t entries = 0;           // expert slots per column, 1 if dense
-  int64_t width = 0;             // max width of one expert or dense layer
+  int64_t heads_width = 0;      // own heads * max(head_dim, value_dim)
+  int64_t kv_width = 0;         // own KV heads * max(head_dim, value_dim)
+  int64_t attention_width = 0;  // all heads * max(head_dim, value_dim)
+  int64_t hidden_rows = 0;      // own hidden rows
+  int64_t entries = 0;          // expert slots per column, 1 if dense
+  int64_t width = 0;            // max width of one expert or dense layer
   int64_t experts = 0;
 };
 
@@ -90,15 +93,15 @@ struct Rank {
 
   // shared between the threads
   Barrier barrier;
-  Buffer<float> hidden;           // [columns][own hidden rows] residual stream
-  Buffer<float> q, k, v;          // [columns][own heads or KV heads * head size]
-  Buffer<float> down;             // [columns * entries][own hidden rows]
-  Buffer<float> cos, sin;         // [rope tables][columns][rope_pairs_max]
-  Activations normed;             // [columns] input of q k v, output, router, gate and up
-  Activations intermediate;       // [columns * entries] input of down
-  Buffer<float> logits;           // [logit columns][vocabulary], leader only
-  Buffer<int32_t> fault_layer;    // [columns], written by thread 0
-  Buffer<int32_t> identity;       // [columns * entries] 0, 1, 2, …
+  Buffer<float> hidden;         // [columns][own hidden rows] residual stream
+  Buffer<float> q, k, v;        // [columns][own heads or KV heads * head size]
+  Buffer<float> down;           // [columns * entries][own hidden rows]
+  Buffer<float> cos, sin;       // [rope tables][columns][rope_pairs_max]
+  Activations normed;           // [columns] input of q k v, output, router, gate and up
+  Activations intermediate;     // [columns * entries] input of down
+  Buffer<float> logits;         // [logit columns][vocabulary], leader only
+  Buffer<int32_t> fault_layer;  // [columns], written by thread 0
+  Buffer<int32_t> identity;     // [columns * entries] 0, 1, 2, …
 };
 
 /// What one thread has to itself; made by that thread, so that it lies on its node.
@@ -106,19 +109,19 @@ struct ThreadScratch {
   ThreadScratch(const Rank& rank, int thread);
 
   int thread;
-  uint64_t sequence = 0;  // of the next gather; the same on all threads of the group
+  uint64_t sequence = 0;     // of the next gather; the same on all threads of the group
   Activations normed;        // [kRedundantColumns]
   Activations intermediate;  // [kRedundantColumns * entries]
-  Buffer<float> q, k;        // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
-  Buffer<float> full;        // [heads * head_dim] one column of all heads; or of all experts' scores
-  Buffer<float> head;        // [head size]
-  Buffer<float> up;          // [columns * entries][kUpRows]
-  Buffer<int32_t> chosen;    // [columns * entries] expert of each slot
-  Buffer<float> chosen_weight;   // [columns * entries]
-  Buffer<int32_t> grouped;   // [columns * entries] slots ordered by expert
-  Buffer<int32_t> group_begin;   // [experts + 1]
-  Buffer<int32_t> faults;    // [columns]
-  Buffer<const std::byte*> x;    // [columns * entries] arguments of a product
+  Buffer<float> q, k;      // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
+  Buffer<float> full;      // [heads * head_dim] one column of all heads; or of all experts' scores
+  Buffer<float> head;      // [head size]
+  Buffer<float> up;        // [columns * entries][kUpRows]
+  Buffer<int32_t> chosen;  // [columns * entries] expert of each slot
+  Buffer<float> chosen_weight;  // [columns * entries]
+  Buffer<int32_t> grouped;      // [columns * entries] slots ordered by expert
+  Buffer<int32_t> group_begin;  // [experts + 1]
+  Buffer<int32_t> faults;       // [columns]
+  Buffer<const std::byte*> x;   // [columns * entries] arguments of a product
   Buffer<float*> y;
   Buffer<const std::byte*> k_blocks, v_blocks;  // [blocks of a context]
 
@@ -130,13 +133,13 @@ struct ThreadScratch {
 /// A product of some panels of one matrix with some columns.
 struct Product {
   const Matrix& matrix;
-  int64_t index = 0;      // which of the matrices
-  plan::Range panels;     // of that matrix
+  int64_t index = 0;   // which of the matrices
+  plan::Range panels;  // of that matrix
   const Activations& x;
   std::span<const int32_t> entries;  // output column of each product, from first_entry on
   int32_t first_entry = 0;
-  int64_t entries_per_column = 1;    // input column = entry / this
-  float* y = nullptr;     // first row of the first panel, output column 0
+  int64_t entries_per_column = 1;  // input column = entry / this
+  float* y = nullptr;              // first row of the first panel, output column 0
   size_t y_stride = 0;
 };
 
@@ -191,11 +194,12 @@ class Pass {
   void gate_and_up(size_t layer, const Activations& x);
   base::Wait down(size_t layer);
 
-  /// Fills, and quantises where `q8`, `count` columns of `k` activations: each thread all of its own
-  /// copy, or the threads together (then with a barrier). Returns where they are in `*out`.
+  /// Fills, and quantises for `matrices`, `count` columns of activations: each thread all of its
+  /// own copy, or the threads together (then with a barrier). Returns where they are in `*out`.
   template <class Fill>
-  base::Wait prepare(Activations& shared, Activations& own, int64_t count, int64_t k, bool q8,
-                     Fill fill, const Activations** out);
+  base::Wait prepare(Activations& shared, Activations& own, int64_t count,
+                     std::initializer_list<const Matrix*> matrices, Fill fill,
+                     const Activations** out);
 
   Rank& rank_;
   ThreadScratch& scratch_;
@@ -214,15 +218,26 @@ void Pass::assemble(RangeOf range_of, int64_t unit, int64_t column, float* out) 
 }
 
 template <class Fill>
-base::Wait Pass::prepare(Activations& shared, Activations& own, int64_t count, int64_t k, bool q8,
-                         Fill fill, const Activations** out) {
+base::Wait Pass::prepare(Activations& shared, Activations& own, int64_t count,
+                         std::initializer_list<const Matrix*> matrices, Fill fill,
+                         const Activations** out) {
   Activations& target = redundant() ? own : shared;
+  int64_t k = 0;
+  bool q8 = false, q8_32 = false;
+  for (const Matrix* matrix : matrices) {
+    if (matrix->empty()) continue;
+    k = matrix->k;
+    q8 |= matrix->activations == kernels::ActivationFormat::kQ8;
+    q8_32 |= matrix->activations == kernels::ActivationFormat::kQ8_32;
+  }
   *out = &target;
   for (int64_t i = 0; i < count; i++) {
     if (!redundant() && !mine(i)) continue;
-    float* x = target.f32.data() + static_cast<size_t>(i) * target.f32_stride;
+    const auto column = static_cast<size_t>(i);
+    float* x = target.f32.data() + column * target.f32_stride;
     fill(i, x);
-    if (q8) rank_.ops.quantise(x, k, target.q8.data() + static_cast<size_t>(i) * target.q8_stride);
+    if (q8) rank_.ops.quantise(x, k, target.q8.data() + column * target.q8_stride);
+    if (q8_32) rank_.ops.quantise_32(x, k, target.q8_32.data() + column * target.q8_32_stride);
   }
   return redundant() ? base::Wait::kOk : barrier();
 }

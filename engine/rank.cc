@@ -9,7 +9,9 @@ namespace engine {
 
 namespace {
 
-size_t as_size(int64_t n) { return static_cast<size_t>(n); }
+size_t as_size(int64_t n) {
+  return static_cast<size_t>(n);
+}
 
 int64_t entries_per_column(const model::Block& block) {
   return block.experts ? block.experts->used : 1;
@@ -68,15 +70,21 @@ bool same_rope(const model::Rope& a, const model::Rope& b) {
 
 Activations::Activations(size_t columns, int64_t k_max) {
   const size_t floats = round_up(as_size(k_max), 16);
+  const auto whole_blocks = static_cast<int64_t>(round_up(floats, 32));
   f32_stride = floats;
-  q8_stride = kernels::activation_bytes(kernels::ActivationFormat::kQ8,
-                                        static_cast<int64_t>(round_up(floats, 32)));
+  q8_stride = kernels::activation_bytes(kernels::ActivationFormat::kQ8, whole_blocks);
+  q8_32_stride = kernels::activation_bytes(kernels::ActivationFormat::kQ8_32, whole_blocks);
   f32 = Buffer<float>(columns * f32_stride);
   q8 = Buffer<std::byte>(columns * q8_stride);
+  q8_32 = Buffer<std::byte>(columns * q8_32_stride);
 }
 
 const std::byte* Activations::column(kernels::ActivationFormat format, size_t index) const {
-  if (format == kernels::ActivationFormat::kQ8) return q8.data() + index * q8_stride;
+  switch (format) {
+    case kernels::ActivationFormat::kQ8: return q8.data() + index * q8_stride;
+    case kernels::ActivationFormat::kQ8_32: return q8_32.data() + index * q8_32_stride;
+    case kernels::ActivationFormat::kF32: break;
+  }
   return reinterpret_cast<const std::byte*>(f32.data() + index * f32_stride);
 }
 
@@ -89,8 +97,8 @@ size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int
       const plan::BlockShare& own = share.blocks[layer];
       const int64_t per_column[] = {
           own.heads.size() * block.attention.value_dim,
-          (own.heads.size() + own.kv_heads.size()) * block.attention.head_dim,
-          own.experts.size(), entries_per_column(block) * own.width.size()};
+          (own.heads.size() + own.kv_heads.size()) * block.attention.head_dim, own.experts.size(),
+          entries_per_column(block) * own.width.size()};
       for (const int64_t n : per_column) floats = std::max(floats, columns_max * n);
     }
   }
@@ -154,8 +162,8 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   faults = Buffer<int32_t>(columns);
   x = Buffer<const std::byte*>(entries);
   y = Buffer<float*>(entries);
-  const size_t blocks = as_size((rank.options.shape.context + base::kKvBlockPositions - 1) /
-                                base::kKvBlockPositions);
+  const size_t blocks =
+      as_size((rank.options.shape.context + base::kKvBlockPositions - 1) / base::kKvBlockPositions);
   k_blocks = Buffer<const std::byte*>(blocks);
   v_blocks = Buffer<const std::byte*>(blocks);
 }

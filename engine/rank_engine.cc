@@ -75,8 +75,8 @@ base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
   stats_.steps++;
   stats_.layer_waits = scratch_[0]->layer_waits;
   stats_.wait_ns += scratch_[0]->wait_ns;
-  stats_.step_ns += static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  stats_.step_ns +=
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
   const size_t rows = rank_->options.keeps_logits ? view_.wanted().size() : 0;
   return StepOutput{
       .logits = {rank_->logits.data(), rows * static_cast<size_t>(options_.shape.vocabulary)},

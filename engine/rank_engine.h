@@ -18,10 +18,10 @@ namespace engine {
 /// Counted since the start; of this rank.
 struct RankStats {
   uint64_t steps = 0;
-  uint64_t layer_waits = 0;    // waits of thread 0 inside the layers of the last step
-  uint64_t layers = 0;         // of the model
-  uint64_t wait_ns = 0;        // thread 0 waiting in gathers and barriers, all steps
-  uint64_t step_ns = 0;        // all steps
+  uint64_t layer_waits = 0;  // waits of thread 0 inside the layers of the last step
+  uint64_t layers = 0;       // of the model
+  uint64_t wait_ns = 0;      // thread 0 waiting in gathers and barriers, all steps
+  uint64_t step_ns = 0;      // all steps
 };
 
 struct RankEngineOptions {
@@ -32,12 +32,12 @@ struct RankEngineOptions {
   const WeightMap* weight_map = nullptr;
   const std::byte* weights = nullptr;  // [weight_map->bytes], loaded
   kernels::KvType kv_type = kernels::KvType::kF16;
-  std::byte* kv_memory = nullptr;      // [kv_pool_bytes()]
+  std::byte* kv_memory = nullptr;  // [kv_pool_bytes()]
   RunnerShape shape;
-  std::vector<int> cpus;               // one thread each; -1 leaves a thread unpinned
+  std::vector<int> cpus;  // one thread each; -1 leaves a thread unpinned
   base::Exchange* exchange = nullptr;
-  uint64_t first_gather = 0;           // sequence number of the group's first gather
-  int32_t* expert_trace = nullptr;     // see RankOptions
+  uint64_t first_gather = 0;        // sequence number of the group's first gather
+  int32_t* expert_trace = nullptr;  // see RankOptions
 };
 
 /// Bytes of the KV pool of one rank.

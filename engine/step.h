@@ -1,7 +1,7 @@
 // One step of a group: some positions of some sequences go through all layers at once.
 //
-// The seam between the worker (which decides what to compute) and the maths (which computes it): the
-// worker's tests put a scripted runner here, the real one drives every rank of the group.
+// The seam between the worker (which decides what to compute) and the maths (which computes it):
+// the worker's tests put a scripted runner here, the real one drives every rank of the group.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct StepOutput {
 
 struct RunnerShape {
   int64_t vocabulary = 0;
-  int64_t context = 0;          // positions a sequence may have
-  int32_t kv_block_count = 0;   // blocks of the pool, ids [0, kv_block_count)
-  int columns_max = 0;          // columns of one step
-  int logit_columns_max = 0;    // columns of one step that may want logits
+  int64_t context = 0;         // positions a sequence may have
+  int32_t kv_block_count = 0;  // blocks of the pool, ids [0, kv_block_count)
+  int columns_max = 0;         // columns of one step
+  int logit_columns_max = 0;   // columns of one step that may want logits
 };
 
 class StepRunner {

@@ -88,8 +88,7 @@ base::Status StepView::decode(std::span<const std::byte> record) {
   if (header.column_count == 0 || header.column_count > columns_.size() ||
       header.sequence_count > base::kStepSequencesMax || header.block_count > blocks_.size()) {
     return invalid(base::cat("counts out of range: ", header.column_count, " columns, ",
-                             header.sequence_count, " sequences, ", header.block_count,
-                             " blocks"));
+                             header.sequence_count, " sequences, ", header.block_count, " blocks"));
   }
   const size_t columns_bytes = header.column_count * sizeof(Column);
   const size_t begin_bytes = (header.sequence_count + 1) * sizeof(uint32_t);

@@ -1,6 +1,7 @@
 // A step as bytes: what the leader writes into shared memory and every rank reads.
 //
-//   StepHeader | Column [columns] | uint32 table_begin [sequences + 1] | int32 block [table_begin.back()]
+//   StepHeader | Column [columns] | uint32 table_begin [sequences + 1] | int32 block
+//   [table_begin.back()]
 //
 // Ranks check every count, id and index before use: the bytes come from another process.
 #pragma once
@@ -48,11 +49,11 @@ class StepView {
   RunnerShape shape_;
   size_t column_count_ = 0, sequence_count_ = 0, wanted_count_ = 0;
   bool one_column_each_ = false;
-  Buffer<Column> columns_;         // [columns_max]
-  Buffer<int32_t> wanted_;         // [columns_max]
-  Buffer<uint32_t> table_begin_;   // [kStepSequencesMax + 1]
-  Buffer<int32_t> blocks_;         // [kStepSequencesMax * blocks of a context]
-  Buffer<int32_t> columns_seen_;   // [kStepSequencesMax] columns of each sequence
+  Buffer<Column> columns_;        // [columns_max]
+  Buffer<int32_t> wanted_;        // [columns_max]
+  Buffer<uint32_t> table_begin_;  // [kStepSequencesMax + 1]
+  Buffer<int32_t> blocks_;        // [kStepSequencesMax * blocks of a context]
+  Buffer<int32_t> columns_seen_;  // [kStepSequencesMax] columns of each sequence
 };
 
 }  // namespace engine

@@ -34,7 +34,7 @@ class Barrier {
   // constant after construction
   const uint32_t threads_;
   // shared, atomic
-  alignas(64) std::atomic<uint32_t> arrived_{0};     // acq_rel: the last one sees all others' writes
+  alignas(64) std::atomic<uint32_t> arrived_{0};  // acq_rel: the last one sees all others' writes
   alignas(64) std::atomic<uint32_t> generation_{0};  // release by the last, acquire by waiters
   alignas(64) std::atomic<uint32_t> sleepers_{0};    // seq_cst with generation_: no lost wake-up
   std::atomic<bool> aborted_{false};

@@ -37,9 +37,7 @@ class MapBuilder {
   int add_vector(const model::TensorInfo* tensor) { return add_plain(tensor, {0, 1}); }
 
  private:
-  int add(WeightSlice slice) {
-    return add(slice, kernels::layout_for(slice.tensor->type, ops_));
-  }
+  int add(WeightSlice slice) { return add(slice, kernels::layout_for(slice.tensor->type, ops_)); }
   int add(WeightSlice slice, kernels::Layout layout) {
     slice.layout = layout;
     slice.panel_bytes =
@@ -68,11 +66,11 @@ BlockSlices map_attention(const model::Block& block, const model::BlockTensors& 
   out.k_bias = builder.add_vector(tensors.k_bias);
   out.v_bias = builder.add_vector(tensors.v_bias);
   out.attention_output_bias = builder.add_vector(tensors.attention_output_bias);
-  out.q = builder.add_rows(tensors.q, {share.heads.begin * attention.head_dim,
-                                       share.heads.end * attention.head_dim});
+  out.q = builder.add_rows(
+      tensors.q, {share.heads.begin * attention.head_dim, share.heads.end * attention.head_dim});
   // One matrix per KV head, so that a head starts at a panel whatever its size.
-  out.k = builder.add_matrices(tensors.k, share.kv_heads, attention.head_dim,
-                               {0, attention.head_dim});
+  out.k =
+      builder.add_matrices(tensors.k, share.kv_heads, attention.head_dim, {0, attention.head_dim});
   out.v = builder.add_matrices(tensors.v, share.kv_heads, attention.value_dim,
                                {0, attention.value_dim});
   out.attention_output = builder.add_rows(tensors.attention_output, share.hidden);
@@ -110,8 +108,7 @@ WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
   map.rope_factors = builder.add_vector(model.rope_factors);
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
     const model::Block& block = model.spec.blocks[layer];
-    BlockSlices slices =
-        map_attention(block, model.blocks[layer], share.blocks[layer], builder);
+    BlockSlices slices = map_attention(block, model.blocks[layer], share.blocks[layer], builder);
     map_feed_forward(block, model.blocks[layer], share.blocks[layer], builder, slices);
     map.blocks.push_back(slices);
   }

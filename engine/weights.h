@@ -72,28 +72,29 @@ struct Matrix {
   int64_t panel_count() const { return (rows + kernels::kPanelRows - 1) / kernels::kPanelRows; }
 };
 
-/// Views of one layer; pointers are nullptr and matrices empty where the model or the rank has none.
+/// Views of one layer; pointers are nullptr and matrices empty where the model or the rank has
+/// none.
 struct BlockWeights {
-  const float* attention_norm = nullptr;  // [hidden]
-  const float* ffn_norm = nullptr;        // [hidden]
-  const float* q_norm = nullptr;          // [head_dim] or [heads * head_dim]
-  const float* k_norm = nullptr;          // [head_dim] or [kv_heads * head_dim]
-  const float* q_bias = nullptr;          // [heads * head_dim]
-  const float* k_bias = nullptr;          // [kv_heads * head_dim]
-  const float* v_bias = nullptr;          // [kv_heads * value_dim]
+  const float* attention_norm = nullptr;         // [hidden]
+  const float* ffn_norm = nullptr;               // [hidden]
+  const float* q_norm = nullptr;                 // [head_dim] or [heads * head_dim]
+  const float* k_norm = nullptr;                 // [head_dim] or [kv_heads * head_dim]
+  const float* q_bias = nullptr;                 // [heads * head_dim]
+  const float* k_bias = nullptr;                 // [kv_heads * head_dim]
+  const float* v_bias = nullptr;                 // [kv_heads * value_dim]
   const float* attention_output_bias = nullptr;  // [hidden]
-  Matrix q;                // own heads * head_dim rows
-  Matrix k, v;             // one matrix per own KV head
-  Matrix attention_output; // own hidden rows
-  Matrix router;           // own experts' rows
-  Matrix gate, up;         // own width rows; one matrix per expert
-  Matrix down;             // own hidden rows; one matrix per expert
+  Matrix q;                                      // own heads * head_dim rows
+  Matrix k, v;                                   // one matrix per own KV head
+  Matrix attention_output;                       // own hidden rows
+  Matrix router;                                 // own experts' rows
+  Matrix gate, up;                               // own width rows; one matrix per expert
+  Matrix down;                                   // own hidden rows; one matrix per expert
 };
 
 struct Weights {
-  Matrix token_embedding;  // own vocabulary rows, layout kRows
-  const float* output_norm = nullptr;  // [hidden]
-  Matrix output;           // own vocabulary rows
+  Matrix token_embedding;               // own vocabulary rows, layout kRows
+  const float* output_norm = nullptr;   // [hidden]
+  Matrix output;                        // own vocabulary rows
   const float* rope_factors = nullptr;  // [rope dims / 2] or nullptr
   std::vector<BlockWeights> blocks;
 };

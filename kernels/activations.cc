@@ -11,18 +11,33 @@ ActivationFormat activation_format(Layout layout) {
     case Layout::kF32:
     case Layout::kF16:
     case Layout::kBF16: return ActivationFormat::kF32;
-    case Layout::kQ8_0:
+    case Layout::kQ8_0: return ActivationFormat::kQ8_32;
     case Layout::kQ4_K:
     case Layout::kQ6_K: return ActivationFormat::kQ8;
   }
   CHECK(false, "layout ", static_cast<uint32_t>(layout));
 }
 
+namespace {
+
+int64_t blocks_bytes(int64_t k, int64_t block_weights, size_t block_bytes) {
+  return (k + block_weights - 1) / block_weights * static_cast<int64_t>(block_bytes);
+}
+
+int64_t column_bytes(ActivationFormat format, int64_t k) {
+  switch (format) {
+    case ActivationFormat::kF32: return k * static_cast<int64_t>(sizeof(float));
+    case ActivationFormat::kQ8: return blocks_bytes(k, kBlockWeights, sizeof(ActivationBlock));
+    case ActivationFormat::kQ8_32:
+      return blocks_bytes(k, kSubBlockWeights, sizeof(ActivationBlock32));
+  }
+  CHECK(false, "activation format ", static_cast<uint32_t>(format));
+}
+
+}  // namespace
+
 size_t activation_bytes(ActivationFormat format, int64_t k) {
-  const int64_t bytes =
-      format == ActivationFormat::kF32
-          ? k * static_cast<int64_t>(sizeof(float))
-          : (k + kBlockWeights - 1) / kBlockWeights * static_cast<int64_t>(sizeof(ActivationBlock));
+  const int64_t bytes = column_bytes(format, k);
   // An odd number of cache lines: columns one after the other then spread over all sets of the
   // caches. An even one would let the same block of many columns compete for a few sets.
   const size_t lines = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment;

@@ -1,12 +1,17 @@
-// Packed activations of ActivationFormat::kQ8: plain data, one column = blocks of 256 elements.
+// Packed activations: plain data.
 //
-// Element i of sub-block j (32 elements) stands for x[i] * 2^shift[j] * scale: quiet sub-blocks
-// keep up to three bits more than one scale per 256 would give them. The last block of a column may
-// stand for 32 to 224 elements; what lies behind them is zero.
+// ActivationFormat::kQ8_32, for types whose own blocks are 32 weights: element i of a block stands
+// for x[i] * scale. Such types pay a float multiplication every 32 weights anyway, so a scale of
+// their own costs nothing and no quiet block loses bits to a loud neighbour.
 //
-//   offset 0     256          272           304       336       368     372    384
-//          x     sums_of_32   sums_of_16    start     shift     scale   zero
-//          int8  int16 pairs  int16 pairs   int32     uint32    float
+// ActivationFormat::kQ8, one column = blocks of 256 elements: element i of sub-block j (32
+// elements) stands for x[i] * 2^shift[j] * scale: quiet sub-blocks keep up to three bits more than
+// one scale per 256 would give them. The last block of a column may stand for 32 to 224 elements;
+// what lies behind them is zero.
+//
+//   offset 0     256          272           304       336     340    384
+//          x     sums_of_32   sums_of_16    shift     scale   zero
+//          int8  int16 pairs  int16 pairs   uint32    float
 //
 // Sums are those of x, already shifted (32 * 127 * 2^3 fits int16: that is why the shift ends at
 // 3). They meet the mins of Q4_K and the scales of Q6_K in pairs of int16, in the order in which a
@@ -27,12 +32,18 @@ struct ActivationBlock {
   int8_t x[kBlockWeights];  // -127 … 127
   int16_t sums_of_32[8];    // [pair order]
   int16_t sums_of_16[16];   // [pair order]
-  int32_t start[8];   // -128 * sum of 32, not shifted: takes the +128 out of stored Q8_0 bytes
-  uint32_t shift[8];  // 0 … 3
-  float scale;        // NaN if an element was not finite: so become all products
-  uint32_t zero[3];
+  uint32_t shift[8];        // 0 … 3
+  float scale;              // NaN if an element was not finite: so become all products
+  uint32_t zero[11];
 };
 static_assert(sizeof(ActivationBlock) == 384);
+
+struct ActivationBlock32 {
+  int8_t x[kSubBlockWeights];  // -127 … 127
+  int32_t start;               // -128 * sum of x: takes the +128 out of stored Q8_0 bytes
+  float scale;                 // NaN if an element was not finite
+};
+static_assert(sizeof(ActivationBlock32) == 40);
 
 /// Index of value j in pair order.
 constexpr int pair_order(int j) {

@@ -12,7 +12,9 @@ uint16_t load_half(const std::byte* at) {
   return half;
 }
 
-bool half_finite(uint16_t half) { return (half & 0x7c00u) != 0x7c00u; }
+bool half_finite(uint16_t half) {
+  return (half & 0x7c00u) != 0x7c00u;
+}
 
 // Where the half-precision scales of a block are, from its first byte; -1 for none.
 struct ScaleOffsets {

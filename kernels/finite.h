@@ -8,8 +8,8 @@
 
 namespace kernels {
 
-/// False if a row holds a NaN or an infinity: an element of F32, F16 or BF16, or a block's scale. Reads
-/// one or two scales a block, so it costs little beside packing. Any thread.
+/// False if a row holds a NaN or an infinity: an element of F32, F16 or BF16, or a block's scale.
+/// Reads one or two scales a block, so it costs little beside packing. Any thread.
 bool rows_finite(TensorType type, const std::byte* rows, int64_t row_count, int64_t k);
 
 }  // namespace kernels

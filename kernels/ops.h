@@ -36,8 +36,9 @@ const char* layout_name(Layout layout);
 
 /// What a layout multiplies with.
 enum class ActivationFormat : uint32_t {
-  kF32,  // float32 [k]
-  kQ8,   // int8 blocks of 256, see kernels/activations.h
+  kF32,    // float32 [k]
+  kQ8,     // int8 blocks of 256, for types with blocks of 256: kernels/activations.h
+  kQ8_32,  // int8 blocks of 32, for types with blocks of 32
 };
 
 /// `y[c][row] = sum over k of weight[row][k] * x[c][k]` for neighbouring panels and any number of
@@ -58,8 +59,8 @@ enum class KvType : uint32_t { kF16 = 0, kF32 = 1 };
 /// One query head over the first `positions` positions of one sequence, as softmax(q K) V.
 ///
 /// K of one block is stored [head_dim][kKvBlockPositions] (lanes are positions), V
-/// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`. Chunk = block: inside a
-/// chunk maximum, exp and sum in a fixed order; chunks merged in ascending order. What lies beyond
+/// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`. Chunk = block: inside
+/// a chunk maximum, exp and sum in a fixed order; chunks merged in ascending order. What lies beyond
 /// `positions` in the last block is never used.
 struct AttendArgs {
   const float* q;                    // [head_dim]
@@ -86,6 +87,8 @@ struct Ops {
 
   /// Quantises x [k] into `out` [activation_bytes(kQ8, k)]. REQUIRES: x finite, k multiple of 32.
   void (*quantise)(const float* x, int64_t k, std::byte* out);
+  /// The same into kQ8_32.
+  void (*quantise_32)(const float* x, int64_t k, std::byte* out);
   /// out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]. out may be x.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float epsilon, float* out);
   /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. out may be gate or up.

@@ -1,6 +1,7 @@
-// Float32 activations to ActivationFormat::kQ8, once for all instruction sets.
+// Float32 activations to ActivationFormat::kQ8 and kQ8_32, once for all instruction sets.
 //
-// Per block: top = max |x|; sub-block j, whose largest value is a_j, gets the smallest shift s with
+// kQ8_32, per block: q = round(x * (127 / top)), scale = top / 127, where top = max |x|. kQ8, per
+// block: top = max |x|; sub-block j, whose largest value is a_j, gets the smallest shift s with
 // a_j <= top * 2^(s - 3), so that x * 2^(3 - s) stays within top; then q = round(x * 2^(3 - s) *
 // (127 / top)) and scale = top / 127 / 8. The error of an element is at most half a step, scale *
 // 2^s, give or take a rounding of float.
@@ -23,6 +24,11 @@ struct Quantiser {
       const int64_t rest = (k - i) / kSubBlockWeights;
       quantise_block(x + i, rest < 8 ? static_cast<int>(rest) : 8, *blocks);
     }
+  }
+
+  static void quantise_32(const float* x, int64_t k, std::byte* out) {
+    auto* blocks = reinterpret_cast<ActivationBlock32*>(out);
+    for (int64_t i = 0; i < k; i += kSubBlockWeights, ++blocks) quantise_32_block(x + i, *blocks);
   }
 
  private:
@@ -60,6 +66,26 @@ struct Quantiser {
     }
   }
 
+  static void quantise_32_block(const float* x, ActivationBlock32& block) {
+    const int32_t top_bits = largest_bits(x);
+    const float top = __builtin_bit_cast(float, top_bits);
+    const bool finite = top_bits < kInfinity;
+    if (!finite || top <= 1e-30f) {
+      std::memset(&block, 0, sizeof block);
+      if (!finite) block.scale = __builtin_nanf("");
+      return;
+    }
+    block.scale = top / 127.0f;
+    const auto inverse = V::set_f32(127.0f / top);
+    auto sum = V::set_i32(0);
+    for (int i = 0; i < kSubBlockWeights; i += V::kLanes) {
+      const auto q = V::round_i32(V::mul(V::load_f32(x + i), inverse));
+      V::store_i8(block.x + i, q);
+      sum = V::add(sum, q);
+    }
+    block.start = -128 * V::reduce_add(sum);
+  }
+
   static int32_t largest_bits(const float* x) {
     const auto mask = V::set_i32(0x7fffffff);
     auto largest = V::set_i32(0);
@@ -88,7 +114,6 @@ struct Quantiser {
     }
     const int32_t sum = sums[0] + sums[1];
     block.sums_of_32[pair_order(j)] = static_cast<int16_t>(sum << block.shift[j]);
-    block.start[j] = -128 * sum;
   }
 };
 

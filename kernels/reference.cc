@@ -200,6 +200,7 @@ constexpr Ops kReference = {
     .is_reference = true,
     .matmul = {matmul_rows},  // Layout::kRows only
     .quantise = quantise,
+    .quantise_32 = quantise,
     .rms_norm = rms_norm,
     .silu_multiply = silu_multiply,
     .add = add,

@@ -15,7 +15,7 @@
 //   (int8);
 //                             at most eight steps for u4, four for u6, which are told their number
 //   scale_u4  scale_u6        sum * scale, int32
-//   start_s8  sum_s8          begin (from ActivationBlock::start) and end of a dot_s8 sum
+//   start_s8  sum_s8          begin (from ActivationBlock32::start) and end of a dot_s8 sum
 //   dot_i16                   sum += two products of int16
 //   scale_of  scale_of_signed byte j of each lane as Scale
 //   shl_lanes                 int32 << n, n per lane

@@ -39,9 +39,8 @@ Range kv_heads_of(Range heads, const model::Attention& attention) {
 
 base::Result<Plan> plan_rows(const model::ModelSpec& spec, const RowsOptions& options) {
   if (options.rank_count < 1 || options.rank_count > base::kRanksMax) {
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("a group has 1 to ", base::kRanksMax, " ranks, not ",
-                                 options.rank_count)};
+    return base::Error{base::Code::kInvalidArgument, base::cat("a group has 1 to ", base::kRanksMax,
+                                                               " ranks, not ", options.rank_count)};
   }
   std::vector<double> shares = options.shares;
   if (shares.empty()) shares.assign(static_cast<size_t>(options.rank_count), 1.0);

@@ -1,8 +1,8 @@
 // The `rows` strategy: which rows of every matrix, and which heads, each rank of a group owns.
 //
-// Pure functions of the model's shape and the shares; no memory, files or threads. Every row belongs
-// to exactly one rank, except K and V rows of a KV head whose query heads lie on several ranks:
-// those ranks each keep that head.
+// Pure functions of the model's shape and the shares; no memory, files or threads. Every row
+// belongs to exactly one rank, except K and V rows of a KV head whose query heads lie on several
+// ranks: those ranks each keep that head.
 #pragma once
 
 #include <cstdint>

@@ -60,15 +60,14 @@ base::Result<SourceFd> open_unchanged(const model::SourceFile& file) {
 // Some panels of one matrix of one slice.
 struct Span {
   const engine::WeightSlice* slice;
-  int64_t matrix;      // from the slice's first
+  int64_t matrix;  // from the slice's first
   int64_t panel_begin, panel_end;
 };
 
 std::vector<Span> spans_of(const engine::WeightMap& map) {
   std::vector<Span> spans;
   for (const engine::WeightSlice& slice : map.slices) {
-    const int64_t panels =
-        (slice.rows.size() + kernels::kPanelRows - 1) / kernels::kPanelRows;
+    const int64_t panels = (slice.rows.size() + kernels::kPanelRows - 1) / kernels::kPanelRows;
     const int64_t row_bytes = kernels::row_bytes(slice.tensor->type, slice.tensor->row_length());
     const int64_t step = std::max<int64_t>(1, kSpanBytes / (row_bytes * kernels::kPanelRows));
     for (int64_t m = 0; m < slice.matrix_count; m++) {
@@ -219,8 +218,8 @@ uint64_t model_fingerprint(const model::Model& model) {
   Hash hash;
   hash.add(model.spec.architecture);
   for (const model::SourceFile& file : model.directory->files) {
-    for (const uint64_t part : {file.bytes, file.device, file.inode,
-                                static_cast<uint64_t>(file.mtime_ns)}) {
+    for (const uint64_t part :
+         {file.bytes, file.device, file.inode, static_cast<uint64_t>(file.mtime_ns)}) {
       hash.add(part);
     }
   }

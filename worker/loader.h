@@ -19,9 +19,9 @@ struct LoadOptions {
   std::function<void(uint64_t)> on_progress;
 };
 
-/// Fills `memory` [map.bytes]. Errors: kNotFound or kBrokenFile if a file is gone, changed since the
-/// directory was read, or shorter; kBrokenFile naming the tensor with a scale or weight that is not a
-/// number.
+/// Fills `memory` [map.bytes]. Errors: kNotFound or kBrokenFile if a file is gone, changed since
+/// the directory was read, or shorter; kBrokenFile naming the tensor with a scale or weight that is
+/// not a number.
 base::Status load_weights(const model::Model& model, const engine::WeightMap& map,
                           std::byte* memory, const LoadOptions& options);
 

@@ -25,21 +25,20 @@ base::Result<engine::RunnerShape> shape_of(const model::ModelSpec& spec,
                        base::cat("--ctx ", context, " is beyond the limit of ", base::kContextMax)};
   }
   if (options.columns_max < 1 || options.columns_max > base::kStepColumnsMax) {
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("--chunk must be 1 to ", base::kStepColumnsMax, ", not ",
-                                 options.columns_max)};
+    return base::Error{
+        base::Code::kInvalidArgument,
+        base::cat("--chunk must be 1 to ", base::kStepColumnsMax, ", not ", options.columns_max)};
   }
   const int64_t blocks =
       (context + base::kKvBlockPositions - 1) / base::kKvBlockPositions * options.sequences;
   const int64_t logit_columns =
       kLogitBytesMax / (spec.vocabulary * static_cast<int64_t>(sizeof(float)));
-  return engine::RunnerShape{
-      .vocabulary = spec.vocabulary,
-      .context = context,
-      .kv_block_count = static_cast<int32_t>(blocks),
-      .columns_max = options.columns_max,
-      .logit_columns_max =
-          static_cast<int>(std::clamp<int64_t>(logit_columns, 1, options.columns_max))};
+  return engine::RunnerShape{.vocabulary = spec.vocabulary,
+                             .context = context,
+                             .kv_block_count = static_cast<int32_t>(blocks),
+                             .columns_max = options.columns_max,
+                             .logit_columns_max = static_cast<int>(
+                                 std::clamp<int64_t>(logit_columns, 1, options.columns_max))};
 }
 
 }  // namespace
@@ -52,10 +51,10 @@ base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) 
   ASSIGN_OR_RETURN(host->plan_,
                    plan::plan_rows(host->model_.spec, {.rank_count = o.rank_count, .shares = {}}));
   ASSIGN_OR_RETURN(host->shape_, shape_of(host->model_.spec, o));
-  host->kv_type_ = o.kv_type.value_or(host->ops_->is_reference ? kernels::KvType::kF32
-                                                               : kernels::KvType::kF16);
-  host->map_ = engine::map_weights(host->model_,
-                                   host->plan_.ranks[static_cast<size_t>(o.rank)], *host->ops_);
+  host->kv_type_ =
+      o.kv_type.value_or(host->ops_->is_reference ? kernels::KvType::kF32 : kernels::KvType::kF16);
+  host->map_ = engine::map_weights(host->model_, host->plan_.ranks[static_cast<size_t>(o.rank)],
+                                   *host->ops_);
   return host;
 }
 
@@ -63,8 +62,8 @@ RankHost::~RankHost() = default;
 
 std::string RankHost::fingerprint() const {
   return base::cat(model_fingerprint(model_), "-", ops_->is_reference ? "reference" : "packed", "-",
-                   static_cast<uint32_t>(kv_type_), "-", shape_.context, "-",
-                   shape_.kv_block_count, "-", shape_.columns_max);
+                   static_cast<uint32_t>(kv_type_), "-", shape_.context, "-", shape_.kv_block_count,
+                   "-", shape_.columns_max);
 }
 
 base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {
@@ -104,10 +103,10 @@ base::Status RankHost::join() {
   options.id = options_.group_id;
   options.rank = options_.rank;
   options.node = options_.os_node;
-  options.shape = {.ranks = options_.rank_count,
-                   .threads = static_cast<int>(options_.cpus.size()),
-                   .slice_bytes_max =
-                       engine::slice_bytes_max(model_.spec, plan_, shape_.columns_max)};
+  options.shape = {
+      .ranks = options_.rank_count,
+      .threads = static_cast<int>(options_.cpus.size()),
+      .slice_bytes_max = engine::slice_bytes_max(model_.spec, plan_, shape_.columns_max)};
   options.record_bytes_max = engine::step_record_bytes_max(shape_);
   if (options_.oversubscribed) options.wait.spin_pauses = shm::kSpinPausesOversubscribed;
   options.join_timeout_ns = kJoinTimeout;
@@ -129,8 +128,8 @@ base::Result<shm::ArenaPlan> RankHost::plan_arena() const {
                        .layout = static_cast<uint32_t>(slice.layout),
                        .rows = static_cast<uint64_t>(slice.matrix_count * slice.rows.size()),
                        .row_length = static_cast<uint64_t>(slice.tensor->row_length()),
-                       .first_row = static_cast<uint64_t>(
-                           slice.matrix_begin * slice.matrix_rows + slice.rows.begin),
+                       .first_row = static_cast<uint64_t>(slice.matrix_begin * slice.matrix_rows +
+                                                          slice.rows.begin),
                        .bytes = slice.bytes()}));
     CHECK(offset == slice.offset, "arena and weight map disagree about ", slice.tensor->name);
   }
@@ -147,16 +146,16 @@ base::Status RankHost::reserve() {
   options.identity.slice_count = static_cast<uint32_t>(options_.rank_count);
   options.identity.kernel_layout = ops_->is_reference ? 1 : 0;
   options.node = options_.os_node;
-  ASSIGN_OR_RETURN(shm::Arena arena,
-                   shm::Arena::create(options_.arena_directory,
-                                      base::cat(options_.group_id, ".", options_.rank), plan,
-                                      options));
+  ASSIGN_OR_RETURN(
+      shm::Arena arena,
+      shm::Arena::create(options_.arena_directory, base::cat(options_.group_id, ".", options_.rank),
+                         plan, options));
   arena.unlink_name();
   arena_.emplace(std::move(arena));
 
-  const size_t kv_bytes = engine::kv_pool_bytes(
-      model_.spec, plan_.ranks[static_cast<size_t>(options_.rank)], kv_type_,
-      shape_.kv_block_count);
+  const size_t kv_bytes =
+      engine::kv_pool_bytes(model_.spec, plan_.ranks[static_cast<size_t>(options_.rank)], kv_type_,
+                            shape_.kv_block_count);
   const std::string path =
       base::cat(options_.arena_directory, "/", options_.group_id, ".", options_.rank, ".kv");
   ASSIGN_OR_RETURN(

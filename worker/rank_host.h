@@ -5,8 +5,8 @@
 //   load()  meet the ranks, reserve, read own rows, pack, start threads
 //   runner() (rank 0) or follow() (the others)
 //
-// Memory is made so that it goes with the processes: names are removed as soon as everybody who needs
-// them has mapped them. Thread rule: one thread, which becomes compute thread 0.
+// Memory is made so that it goes with the processes: names are removed as soon as everybody who
+// needs them has mapped them. Thread rule: one thread, which becomes compute thread 0.
 #pragma once
 
 #include <functional>
@@ -30,10 +30,10 @@ struct RankHostOptions {
   std::string arena_directory;  // of this user, exists
   std::string isa = "auto";
   std::optional<kernels::KvType> kv_type;  // default: f16, with `reference` f32
-  int64_t context = 0;   // positions of one sequence; 0: what the model was trained on, at most 4096
-  int sequences = 1;     // of full context that the KV pool holds
+  int64_t context = 0;  // positions of one sequence; 0: what the model was trained on, at most 4096
+  int sequences = 1;    // of full context that the KV pool holds
   int columns_max = 128;
-  int os_node = -1;      // memory is bound to it; -1: where it is first touched
+  int os_node = -1;              // memory is bound to it; -1: where it is first touched
   std::vector<int> cpus = {-1};  // of the compute threads
   bool oversubscribed = false;   // threads share CPUs: sleep soon instead of spinning
 };

@@ -25,6 +25,7 @@ constexpr Ops make_ops(const char* name) {
       .matmul = {matmul_rows, matmul<V, FormatF32>, matmul<V, FormatF16>, matmul<V, FormatBF16>,
                  matmul<V, FormatQ8_0>, matmul<V, FormatQ4_K>, matmul<V, FormatQ6_K>},
       .quantise = Quantiser<V>::quantise,
+      .quantise_32 = Quantiser<V>::quantise_32,
       .rms_norm = VectorOps<V>::rms_norm,
       .silu_multiply = VectorOps<V>::silu_multiply,
       .add = VectorOps<V>::add,

@@ -25,7 +25,7 @@ const std::vector<int> kChunks = {0, 1, 3, 16, 33, 64};  // 0: all at once
 // One format each, and shapes that do not divide: heads, widths, vocabulary, a norm over all heads.
 // The last one is a type without a fast path.
 const std::vector<std::string> kCases = {
-    "qwen3moe-f16", "qwen3moe-bf16", "qwen3moe-q8_0",         "qwen3moe-q4_k",   "qwen3moe-q6_k",
+    "qwen3moe-f16", "qwen3moe-bf16", "qwen3moe-q8_0",          "qwen3moe-q4_k",  "qwen3moe-q6_k",
     "olmoe-f32",    "mixtral-f16",   "llama-rope-factors-f16", "qwen3-tied-f16", "odd-tied-q4_0"};
 
 // Indices into the lists above.
@@ -96,9 +96,8 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
     groups[{0, 0, 0}];  // the base group always runs, and first
     std::map<size_t, std::vector<float>> base;
     for (const auto& [key, points] : groups) {
-      auto ranks = LocalRanks::start(*model, {.ranks = kRanks[key[0]],
-                                              .threads = kThreads[key[1]],
-                                              .isa = kIsas[key[2]]});
+      auto ranks = LocalRanks::start(
+          *model, {.ranks = kRanks[key[0]], .threads = kThreads[key[1]], .isa = kIsas[key[2]]});
       ASSERT_TRUE(ranks.ok()) << ranks.error().message;
       if (base.empty()) {
         for (size_t prompt = 0; prompt < kPrompts.size(); prompt++) {
@@ -148,15 +147,18 @@ TEST(Equality, OverTheBatchASequenceShares) {
     for (int32_t s = 2; s >= 0; s--) {
       const auto& ids = tokens[static_cast<size_t>(s)];
       for (size_t p = 0; p + 1 < ids.size(); p++) {
-        step.columns.push_back({.token = ids[p], .sequence = s,
-                                .position = static_cast<int64_t>(p), .wants_logits = 0});
+        step.columns.push_back({.token = ids[p],
+                                .sequence = s,
+                                .position = static_cast<int64_t>(p),
+                                .wants_logits = 0});
       }
     }
     ASSERT_TRUE((*ranks)->runner().run(step).ok());
     step.columns.clear();
     for (int32_t s = 0; s < 3; s++) {
       const auto& ids = tokens[static_cast<size_t>(s)];
-      step.columns.push_back({.token = ids.back(), .sequence = s,
+      step.columns.push_back({.token = ids.back(),
+                              .sequence = s,
                               .position = static_cast<int64_t>(ids.size()) - 1,
                               .wants_logits = 1});
     }

@@ -66,7 +66,9 @@ TEST(RouterFault, EndsOneColumnAndNotItsNeighbours) {
   Step step;
   step.block_tables = {{5}, {6}};
   for (int32_t p = 0; p < 3; p++) {
-    step.columns.push_back({.token = good[static_cast<size_t>(p)], .sequence = 0, .position = p,
+    step.columns.push_back({.token = good[static_cast<size_t>(p)],
+                            .sequence = 0,
+                            .position = p,
                             .wants_logits = p == 2});
   }
   step.columns.push_back({.token = 7, .sequence = 1, .position = 0, .wants_logits = 1});

@@ -9,10 +9,10 @@ namespace engine {
 
 struct GoldenSequence {
   std::vector<int32_t> tokens;
-  std::vector<float> last_logits;                                  // [vocabulary]
-  std::vector<std::vector<std::pair<int32_t, float>>> top8;        // [tokens][8]
-  std::vector<std::vector<std::vector<int32_t>>> experts;          // [layers][tokens][used]
-  std::vector<std::pair<int32_t, float>> greedy;                   // [24] id, lead over the second
+  std::vector<float> last_logits;                            // [vocabulary]
+  std::vector<std::vector<std::pair<int32_t, float>>> top8;  // [tokens][8]
+  std::vector<std::vector<std::vector<int32_t>>> experts;    // [layers][tokens][used]
+  std::vector<std::pair<int32_t, float>> greedy;             // [24] id, lead over the second
 };
 
 struct GoldenCase {

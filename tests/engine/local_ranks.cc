@@ -25,14 +25,14 @@ base::Result<std::unique_ptr<LocalRanks>> LocalRanks::start(const model::Model& 
                      .threads = options.threads,
                      .slice_bytes_max = slice_bytes_max(model.spec, plan, options.columns_max)},
            .record_bytes_max = step_record_bytes_max(local->shape_)}));
-  local->expert_trace_.assign(model.spec.blocks.size() * static_cast<size_t>(options.columns_max) *
-                                  base::kExpertsUsedMax,
-                              -1);
+  local->expert_trace_.assign(
+      model.spec.blocks.size() * static_cast<size_t>(options.columns_max) * base::kExpertsUsedMax,
+      -1);
   for (int r = 0; r < options.ranks; r++) {
     RETURN_IF_ERROR(local->start_rank(r, *ops, plan, options));
   }
-  local->runner_ = std::make_unique<LeaderRunner>(*local->ranks_[0]->engine,
-                                                  &local->group_->board(0));
+  local->runner_ =
+      std::make_unique<LeaderRunner>(*local->ranks_[0]->engine, &local->group_->board(0));
   return local;
 }
 
@@ -43,12 +43,11 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
   const plan::RankShare& share = plan.ranks[static_cast<size_t>(rank)];
   own.map = map_weights(model_, share, ops);
   own.weights = Buffer<std::byte>(own.map.bytes);
-  own.kv = Buffer<std::byte>(
-      kv_pool_bytes(model_.spec, share, options.kv_type, options.kv_blocks));
+  own.kv = Buffer<std::byte>(kv_pool_bytes(model_.spec, share, options.kv_type, options.kv_blocks));
   const std::vector<int> cpus(static_cast<size_t>(options.threads), -1);
   ASSIGN_OR_RETURN(auto team, ThreadTeam::start({-1}));
-  RETURN_IF_ERROR(
-      worker::load_weights(model_, own.map, own.weights.data(), {.team = team.get(), .on_progress = {}}));
+  RETURN_IF_ERROR(worker::load_weights(model_, own.map, own.weights.data(),
+                                       {.team = team.get(), .on_progress = {}}));
   ASSIGN_OR_RETURN(own.engine,
                    RankEngine::start({.model = &model_,
                                       .plan = plan,
@@ -109,8 +108,8 @@ base::Result<Logits> LocalRanks::forward(const std::vector<int32_t>& tokens, int
       for (size_t layer = 0; layer < out.experts.size(); layer++) {
         const auto& experts = model_.spec.blocks[layer].experts;
         const int32_t* ids =
-            expert_trace_.data() + (layer * static_cast<size_t>(shape_.columns_max) + c) *
-                                       base::kExpertsUsedMax;
+            expert_trace_.data() +
+            (layer * static_cast<size_t>(shape_.columns_max) + c) * base::kExpertsUsedMax;
         out.experts[layer].emplace_back(ids, ids + (experts ? experts->used : 0));
       }
     }

@@ -1,6 +1,6 @@
-// Logits against the golden references: `reference` within the strict row for every tensor type, the
-// fast path within the case's tolerance; expert sets, best ids and greedy continuations as far as
-// the margins allow.
+// Logits against the golden references: `reference` within the strict row for every tensor type,
+// the fast path within the case's tolerance; expert sets, best ids and greedy continuations as far
+// as the margins allow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,15 +49,18 @@ Difference compare(const Logits& got, const GoldenSequence& want) {
   return difference;
 }
 
-void expect_same_experts(const Logits& got, const GoldenSequence& want) {
+// Positions, over all layers, where another set of experts was chosen.
+int different_expert_sets(const Logits& got, const GoldenSequence& want) {
+  int different = 0;
   for (size_t layer = 0; layer < want.experts.size(); layer++) {
     for (size_t p = 0; p < want.experts[layer].size(); p++) {
       auto a = got.experts[layer][p], b = want.experts[layer][p];
       std::sort(a.begin(), a.end());
       std::sort(b.begin(), b.end());
-      EXPECT_EQ(a, b) << "layer " << layer << " position " << p;
+      different += a != b;
     }
   }
+  return different;
 }
 
 // Best ids where the lead exceeds twice the tolerance; greedy until a lead is smaller.
@@ -95,7 +98,9 @@ void check_case(const GoldenCase& one, const LocalRanksOptions& options, Toleran
     const Difference difference = compare(*got, want);
     EXPECT_LE(difference.mean(), tolerance.mean) << want.tokens.size() << " tokens";
     EXPECT_LE(difference.max, tolerance.max) << want.tokens.size() << " tokens";
-    if (experts) expect_same_experts(*got, want);
+    if (experts) {
+      EXPECT_EQ(different_expert_sets(*got, want), 0);
+    }
     expect_same_choices(**ranks, *got, want, tolerance.max);
   }
 }
@@ -121,12 +126,26 @@ TEST(Parity, FastPathMeetsTheCasesTolerance) {
   }
 }
 
+// Where activations stay float32 (F32, F16, BF16 and the types without a fast path), half-precision
+// keys and values are the only rounding left, and small.
 TEST(Parity, HalfPrecisionKvAddsLittle) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  int compared = 0;
   for (const GoldenCase& one : golden_cases(kArchitectures)) {
-    const Tolerance tolerance{std::max(one.mean_max, kStrict.mean) + kF16Kv.mean,
-                              std::max(one.difference_max, kStrict.max) + kF16Kv.max};
-    check_case(one, {.isa = "auto", .kv_type = kernels::KvType::kF16}, tolerance, false);
+    auto model = model::load_model(one.path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto& tensors = model->directory->tensors;
+    const bool exact = std::all_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+      return kernels::activation_format(kernels::layout_for(tensor.type, **ops)) ==
+             kernels::ActivationFormat::kF32;
+    });
+    if (!exact) continue;
+    const Tolerance tolerance{kStrict.mean + kF16Kv.mean, kStrict.max + kF16Kv.max};
+    check_case(one, {.isa = "auto", .kv_type = kernels::KvType::kF16}, tolerance, true);
+    compared++;
   }
+  EXPECT_GE(compared, 5);
 }
 
 // The comparator itself: a wrong answer must not pass.

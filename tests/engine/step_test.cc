@@ -15,7 +15,10 @@
 namespace engine {
 namespace {
 
-const RunnerShape kShape{.vocabulary = 100, .context = 200, .kv_block_count = 9, .columns_max = 8,
+const RunnerShape kShape{.vocabulary = 100,
+                         .context = 200,
+                         .kv_block_count = 9,
+                         .columns_max = 8,
                          .logit_columns_max = 2};
 
 Step good_step() {

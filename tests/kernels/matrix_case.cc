@@ -108,7 +108,8 @@ std::vector<double> seen_activations(const MatrixCase& matrix, const Ops& ops, i
   if (activation_format(layout_of(matrix, ops)) == ActivationFormat::kF32) {
     return {x.begin(), x.end()};
   }
-  return unpack_activations(pack_column(matrix, ops, c).data(), matrix.spec.k);
+  const ActivationFormat format = activation_format(layout_of(matrix, ops));
+  return unpack_activations(format, pack_column(matrix, ops, c).data(), matrix.spec.k);
 }
 
 }  // namespace
@@ -171,8 +172,14 @@ GuardedBuffer<std::byte> pack_column(const MatrixCase& matrix, const Ops& ops, i
   }
   GuardedBuffer<float> guarded(x.size());
   std::copy(x.begin(), x.end(), guarded.data());
-  const size_t blocks = static_cast<size_t>(matrix.spec.k + kBlockWeights - 1) / kBlockWeights;
-  GuardedBuffer<std::byte> packed(blocks * sizeof(ActivationBlock));
+  const auto k = static_cast<size_t>(matrix.spec.k);
+  if (format == ActivationFormat::kQ8_32) {
+    GuardedBuffer<std::byte> packed(k / kSubBlockWeights * sizeof(ActivationBlock32));
+    ops.quantise_32(guarded.data(), matrix.spec.k, packed.data());
+    return packed;
+  }
+  GuardedBuffer<std::byte> packed((k + kBlockWeights - 1) / kBlockWeights *
+                                  sizeof(ActivationBlock));
   ops.quantise(guarded.data(), matrix.spec.k, packed.data());
   return packed;
 }
@@ -210,9 +217,11 @@ std::string compare_with_double(const MatrixCase& matrix, const Ops& ops, const 
   const size_t stride = static_cast<size_t>(row_bytes(matrix.spec.type, k));
   // Roundings of one output relative to the sum of |terms|. Floats: a chain over half of k. Blocks:
   // at most 8 + 3 inside a block, then a chain over blocks; the weights' own rounding.
-  const bool quantised = activation_format(layout_of(matrix, ops)) == ActivationFormat::kQ8;
-  const double roundings =
-      quantised ? 14 + static_cast<double>(k) / kBlockWeights : static_cast<double>(k) / 2 + 2;
+  const ActivationFormat format = activation_format(layout_of(matrix, ops));
+  const double length = static_cast<double>(k);
+  const double roundings = format == ActivationFormat::kQ8      ? 14 + length / kBlockWeights
+                           : format == ActivationFormat::kQ8_32 ? 4 + length / kSubBlockWeights
+                                                                : length / 2 + 2;
   std::vector<float> w(static_cast<size_t>(k));
   std::vector<std::vector<double>> x;
   for (int c = 0; c < part.columns; ++c) {
@@ -253,9 +262,17 @@ std::string check_product(const MatrixCase& matrix, const Ops& ops, const Ops& e
   return compare_with_double(matrix, ops, part, y);
 }
 
-std::vector<double> unpack_activations(const std::byte* packed, int64_t k) {
+std::vector<double> unpack_activations(ActivationFormat format, const std::byte* packed,
+                                       int64_t k) {
   std::vector<double> x;
-  for (int64_t i = 0; i < k; ++i) {
+  for (int64_t i = 0; i < k && format == ActivationFormat::kQ8_32; ++i) {
+    ActivationBlock32 block;
+    std::memcpy(&block, packed + static_cast<size_t>(i / kSubBlockWeights) * sizeof block,
+                sizeof block);
+    x.push_back(static_cast<double>(block.x[i % kSubBlockWeights]) *
+                static_cast<double>(block.scale));
+  }
+  for (int64_t i = 0; i < k && format == ActivationFormat::kQ8; ++i) {
     ActivationBlock block;
     std::memcpy(&block, packed + static_cast<size_t>(i / kBlockWeights) * sizeof block,
                 sizeof block);
