@@ -222,8 +222,8 @@ TEST(StoreHalf, AllTablesRoundAndClampAlike) {
   std::vector<float> values;
   for (uint32_t h = 0; h < 0x10000; ++h) {
     const float value = f16_to_f32(static_cast<uint16_t>(h));
-    for (const int32_t step : {0, 1, -1, 0x1000, 0xfff, 0x1001}) {
-      values.push_back(std::bit_cast<float>(std::bit_cast<int32_t>(value) + step));
+    for (const uint32_t step : {0u, 1u, ~0u, 0x1000u, 0xfffu, 0x1001u}) {
+      values.push_back(std::bit_cast<float>(std::bit_cast<uint32_t>(value) + step));
     }
   }
   for (const float value : {65504.0f, 65519.9f, 65520.0f, 1e30f, INFINITY, 0x1p-24f, 0x1p-25f,

@@ -1,0 +1,20 @@
+# What the linker may take from an object compiled for one instruction set: nothing that another
+# object could define, too. Such a function would be called on machines that cannot run it.
+#   cmake -DNM=nm -DLIBRARY=libkernels.a -P isa_symbols.cmake
+execute_process(COMMAND ${NM} -C ${LIBRARY} OUTPUT_VARIABLE symbols RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "cannot read the symbols of ${LIBRARY}")
+endif()
+string(REGEX MATCH "build_avx2\\.cc\\.o:.*" symbols "${symbols}")
+string(REGEX REPLACE "\n\n.*" "" symbols "${symbols}")
+string(REGEX MATCHALL "[^\n]* [WVu] [^\n]*" shared "${symbols}")
+list(LENGTH shared count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "found no template of build_avx2.cc in ${LIBRARY}: the check looks at nothing")
+endif()
+foreach(symbol IN LISTS shared)
+  if(NOT symbol MATCHES "Avx2")
+    message(FATAL_ERROR "compiled for avx2, but not named after it: ${symbol}")
+  endif()
+endforeach()
+message(STATUS "${count} symbols, all of them named after avx2")
