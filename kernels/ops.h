@@ -60,8 +60,8 @@ enum class KvType : uint32_t { kF16 = 0, kF32 = 1 };
 ///
 /// K of one block is stored [head_dim][kKvBlockPositions] (lanes are positions), V
 /// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`. Chunk = block: inside
-/// a chunk maximum, exp and sum in a fixed order; chunks merged in ascending order. What lies beyond
-/// `positions` in the last block is never used.
+/// a chunk maximum, exp and sum in a fixed order; chunks merged in ascending order. What lies
+/// beyond `positions` in the last block is never used.
 struct AttendArgs {
   const float* q;                    // [head_dim]
   const std::byte* const* k_blocks;  // [ceil(positions / kKvBlockPositions)]
