@@ -145,6 +145,8 @@ std::vector<LongRun> long_runs(double scale) {
       {"newlines", repeat("\n", 100'000 * scale)},
       {"digits", repeat("9", 60'000 * scale)},
       {"marks", repeat("a\xCC\x81", 65'536 * scale)},
+      // Nothing takes a blank along here, so a pattern for blanks at the end tries all of them.
+      {"spaces before an ideograph", repeat(" ", 200'000 * scale) + "\xE5\xAD\x97"},
   };
 }
 
