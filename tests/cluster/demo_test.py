@@ -13,10 +13,11 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from processes import MODEL, Run, wait_until  # noqa: E402
+from processes import MODEL, Run, files, wait_until  # noqa: E402
 
 BINARY = None
 PROMPT = "Once upon a time there was a poor miller who had"
+TOLD = len(PROMPT) + 1  # bytes of output when the first token has come: the prompt is repeated first
 # From the model's card: what it says greedily, computed by another engine.
 STORY_BEGINS = " three sons. The father was very angry, and said:"
 
@@ -27,7 +28,7 @@ def story(*options, tokens=40, **run_options):
 
 def long_story(*options):
     """More tokens than are made before a test is done with it."""
-    return story("--nodes", 2, "--seed", 1, *options, tokens=480)
+    return story("--nodes", 2, "--seed", 1, "--ignore-eos", *options, tokens=480)
 
 
 class Story(unittest.TestCase):
@@ -38,7 +39,7 @@ class Story(unittest.TestCase):
 
     def test_the_model_tells_its_story_on_two_nodes(self):
         with story("--nodes", 2, "--temp", 0) as run:
-            run.wait_for_output(1)
+            run.wait_for_output(TOLD)
             self.assertEqual(len(run.workers()), 2)
             self.finished(run)
             self.assertIn(STORY_BEGINS, run.stdout())
@@ -77,7 +78,7 @@ class Interrupted(unittest.TestCase):
 
     def test_ctrl_c_ends_everything(self):
         with long_story() as run:
-            run.wait_for_output(1)
+            run.wait_for_output(TOLD)
             run.interrupt_group()
             code = run.finish()
             self.assertIn(code, (130, -signal.SIGINT), run.stderr())
@@ -86,7 +87,7 @@ class Interrupted(unittest.TestCase):
     def test_a_signal_to_the_command_alone_ends_everything(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number), long_story() as run:
-                run.wait_for_output(1)
+                run.wait_for_output(TOLD)
                 run.kill(run.process.pid, number)
                 code = run.finish()
                 self.assertIn(code, (128 + number, -number), run.stderr())
@@ -102,7 +103,7 @@ class Interrupted(unittest.TestCase):
     def test_a_reader_that_stops_ends_everything(self):
         with tempfile.TemporaryDirectory() as folder:
             with long_story() as run:
-                run.wait_for_output(1)
+                run.wait_for_output(TOLD)
                 run.kill(run.process.pid, signal.SIGTERM)
                 run.finish()
                 self.gone(run)
@@ -112,7 +113,7 @@ class Interrupted(unittest.TestCase):
             arena.mkdir()
             result = subprocess.run(
                 ["bash", "-c", 'set -o pipefail; "$@" | head -c 20 >/dev/null', "bash", BINARY, "run", MODEL, "-p",
-                 PROMPT, "-n", "480", "--nodes", "2", "--threads-per-node", "1", "--seed", "1", "--arena-dir", arena],
+                 PROMPT, "-n", "480", "--nodes", "2", "--threads-per-node", "1", "--ignore-eos", "--arena-dir", arena],
                 env=environment, capture_output=True, timeout=60, check=False)
             self.assertNotEqual(result.returncode, 0)
             self.assertEqual([p for p in Path(folder).rglob("*") if not p.is_dir()], [])
@@ -134,7 +135,7 @@ class Killed(unittest.TestCase):
     def test_kill_9_of_a_worker_is_a_clear_error(self):
         for index in (0, 1):
             with self.subTest(index), long_story() as run:
-                run.wait_for_output(1)
+                run.wait_for_output(TOLD)
                 run.kill(run.workers()[index])
                 self.assert_clear_error(run)
 
@@ -146,30 +147,36 @@ class Killed(unittest.TestCase):
 
     def test_a_worker_that_was_stopped_first_does_not_hang_the_others(self):
         with long_story() as run:
-            run.wait_for_output(1)
+            run.wait_for_output(TOLD)
             victim = run.workers()[-1]
             run.kill(victim, signal.SIGSTOP)
             run.kill(victim)
             self.assert_clear_error(run)
 
-    def test_kill_9_of_the_command_leaves_nothing(self):
+    def assert_next_run_cleans_up(self, first):
+        with story("--nodes", 2, "--temp", 0, arena=first.arena, sockets=first.sockets) as second:
+            self.assertEqual(second.finish(), 0, second.stderr())
+            self.assertIn(STORY_BEGINS, second.stdout())
+            self.assertEqual(second.leftovers(), [])
+
+    def test_kill_9_of_the_command_leaves_no_process_and_no_memory(self):
+        """Its sockets nobody can remove; the next command does."""
         with long_story() as run:
-            run.wait_for_output(1)
+            run.wait_for_output(TOLD)
             run.kill(run.process.pid)
             self.assertEqual(run.finish(), -signal.SIGKILL)
-            self.gone(run)
+            wait_until(lambda: not run.alive(), "all processes end")
+            self.assertEqual(files(run.arena), [])
+            self.assert_next_run_cleans_up(run)
 
     def test_after_all_was_killed_at_once_the_next_run_cleans_up(self):
-        with long_story() as first:
-            first.wait_for_output(1)
-            for pid in first.alive():
-                first.kill(pid)
-            first.finish()
-            wait_until(lambda: not first.alive(), "all processes end")
-            with story("--nodes", 2, "--temp", 0, arena=first.arena) as second:
-                self.assertEqual(second.finish(), 0, second.stderr())
-                self.assertIn(STORY_BEGINS, second.stdout())
-                self.assertEqual(second.leftovers(), [])
+        with long_story() as run:
+            wait_until(lambda: run.workers() or run.process.poll() is not None, "a worker starts")
+            for pid in run.alive():
+                run.kill(pid)
+            run.finish()
+            wait_until(lambda: not run.alive(), "all processes end")
+            self.assert_next_run_cleans_up(run)
 
 
 class Refused(unittest.TestCase):

@@ -23,18 +23,22 @@ def wait_until(condition, what):
         time.sleep(0.01)  # tidy: allow sleep because it only spaces the polls
 
 
+def files(folder):
+    return [str(path) for path in sorted(folder.rglob("*")) if not path.is_dir()]
+
+
 class Run:
     """One command and everything it starts: own session, arena directory, socket directory, mark in the environment.
 
     Use as a context manager; on leaving, whatever is still alive is killed.
     """
 
-    def __init__(self, binary, *arguments, arena=None):
+    def __init__(self, binary, *arguments, arena=None, sockets=None):
         self.mark = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="numoe-test-")
         self.folder = Path(self._folder.name)
-        self.sockets = self.folder / "sockets"
-        self.sockets.mkdir(mode=0o700)
+        self.sockets = Path(sockets or self.folder / "sockets")
+        self.sockets.mkdir(mode=0o700, exist_ok=True)
         self._arena_folder = None
         if arena is None:
             shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -128,7 +132,4 @@ class Run:
 
     def leftovers(self):
         """What a finished run left: processes, files in shared memory, sockets. Empty folders are no leftovers."""
-        left = [f"process {pid}" for pid in self.alive()]
-        for folder in (self.arena, self.sockets):
-            left += [str(path) for path in sorted(folder.rglob("*")) if not path.is_dir()]
-        return left
+        return [f"process {pid}" for pid in self.alive()] + files(self.arena) + files(self.sockets)

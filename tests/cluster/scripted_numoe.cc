@@ -1,0 +1,114 @@
+// The whole program with a scripted model in the place of the engine, so that tests of processes,
+// signals and crashes need no weights and can be told when to fail.
+//
+// NUMOE_SCRIPT, words separated by blanks: load_error=RANK (load fails there), load_forever=RANK
+// (it never ends), crash_at_step=N (the leader aborts), fail_at_step=N (the runner returns an
+// error), step_us=N (how long a step takes).
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "base/cat.h"
+#include "cli/app.h"
+#include "model/model.h"
+#include "tests/worker/scripted_runner.h"
+
+namespace {
+
+using Script = std::map<std::string, int64_t>;
+
+Script read_script() {
+  Script script;
+  const char* text = std::getenv("NUMOE_SCRIPT");
+  std::istringstream words(text == nullptr ? "" : text);
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    script[word.substr(0, equals)] = std::stoll(word.substr(equals + 1));
+  }
+  return script;
+}
+
+int64_t value(const Script& script, const char* name, int64_t otherwise) {
+  const auto found = script.find(name);
+  return found == script.end() ? otherwise : found->second;
+}
+
+void pass_time(int64_t ns) {
+  const timespec time{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+  nanosleep(&time, nullptr);
+}
+
+class ScriptedBackend final : public worker::Backend {
+ public:
+  ScriptedBackend(const worker::RankHostOptions& options, int64_t vocabulary, Script script)
+      : options_(options),
+        script_(std::move(script)),
+        vocabulary_(vocabulary),
+        runner_(runner_options()) {}
+
+  std::string fingerprint() const override { return "scripted"; }
+  int32_t token_count() const override { return static_cast<int32_t>(vocabulary_); }
+
+  base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress) override {
+    on_progress(0, 1'000'000);
+    if (value(script_, "load_error", -1) == options_.rank)
+      return base::Error{base::Code::kNoSpace, "the scripted memory is full"};
+    while (value(script_, "load_forever", -1) == options_.rank) pass_time(10'000'000);
+    on_progress(1'000'000, 1'000'000);
+    return {};
+  }
+  engine::StepRunner& runner() override { return runner_; }
+  base::Result<bool> follow(base::TimeNs slice) override {
+    pass_time(slice);
+    return false;
+  }
+  worker::RankReport report() const override {
+    worker::RankReport report;
+    report.weight_bytes = 1'000'000;
+    report.kv_bytes = 2'000'000;
+    report.engine.layers = 4;
+    report.engine.layer_waits = 22;
+    return report;
+  }
+
+ private:
+  worker::ScriptedOptions runner_options() {
+    const int64_t context = options_.context > 0 ? options_.context : 4096;
+    worker::ScriptedOptions scripted{.vocabulary = vocabulary_,
+                                     .context = context,
+                                     .kv_block_count = static_cast<int32_t>((context + 63) / 64),
+                                     .columns_max = options_.columns_max,
+                                     .logit_columns_max = options_.columns_max,
+                                     .fail_at_step = value(script_, "fail_at_step", -1)};
+    scripted.before_step = [this](const engine::Step&) {
+      if (steps_++ == value(script_, "crash_at_step", -1)) std::abort();
+      if (const int64_t us = value(script_, "step_us", 0); us > 0) pass_time(us * 1000);
+    };
+    return scripted;
+  }
+
+  const worker::RankHostOptions options_;
+  const Script script_;
+  const int64_t vocabulary_;
+  int64_t steps_ = 0;
+  worker::ScriptedRunner runner_;
+};
+
+base::Result<std::unique_ptr<worker::Backend>> open_scripted(
+    const worker::RankHostOptions& options) {
+  ASSIGN_OR_RETURN(const model::Directory directory, model::read_directory(options.model_path));
+  const auto* pieces = directory.metadata.strings("tokenizer.ggml.tokens");
+  const auto vocabulary = static_cast<int64_t>(pieces == nullptr ? 100 : pieces->size());
+  return std::unique_ptr<worker::Backend>(
+      std::make_unique<ScriptedBackend>(options, vocabulary, read_script()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return cli::run_app(argc, argv, open_scripted);
+}
