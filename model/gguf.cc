@@ -168,6 +168,7 @@ Status place(TensorInfo& tensor, const DataRange& data) {
 
 Status check_overlaps(const std::vector<TensorInfo>& tensors) {
   std::vector<const TensorInfo*> order;
+  order.reserve(tensors.size());
   for (const TensorInfo& tensor : tensors) order.push_back(&tensor);
   std::ranges::sort(order, {}, &TensorInfo::offset);
   for (size_t i = 1; i < order.size(); ++i) {

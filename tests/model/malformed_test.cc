@@ -239,6 +239,12 @@ std::vector<Case> number_cases() {
        "'qwen3moe.attention.key_length' is 0"},
       {"huge_value_length", set(a + "attention.value_length", u32(1 << 30)),
        "'qwen3moe.attention.value_length' is 1073741824"},
+  };
+}
+
+std::vector<Case> number_cases_of_rope_and_experts() {
+  const std::string a = "qwen3moe.";
+  return {
       {"rope_wider_than_a_head", set(a + "rope.dimension_count", u32(10)),
        "'qwen3moe.rope.dimension_count' is 10, not between 2 and 8"},
       {"odd_rope", set(a + "rope.dimension_count", u32(5)),
@@ -373,6 +379,8 @@ INSTANTIATE_TEST_SUITE_P(Metadata, MalformedFile, testing::ValuesIn(metadata_cas
 INSTANTIATE_TEST_SUITE_P(Tensors, MalformedFile, testing::ValuesIn(tensor_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Missing, MalformedFile, testing::ValuesIn(missing_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Numbers, MalformedFile, testing::ValuesIn(number_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(RopeAndExperts, MalformedFile,
+                         testing::ValuesIn(number_cases_of_rope_and_experts()), name_of);
 INSTANTIATE_TEST_SUITE_P(Shapes, MalformedFile, testing::ValuesIn(shape_cases()), name_of);
 
 TEST(TruncatedFile, GivesAnErrorAtAndAroundEveryBoundary) {
