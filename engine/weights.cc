@@ -100,11 +100,13 @@ WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
                       const kernels::Ops& ops) {
   WeightMap map;
   MapBuilder builder(ops, map);
-  // Looked up row by row, so plain rows; a tied output matrix is held a second time, as panels,
-  // because a product over plain rows would take the slow path for every token.
+  // Looked up row by row, so plain rows. A tied output matrix is held a second time, as panels,
+  // where its type has a fast path: a product over plain rows would be slow for every token.
   map.token_embedding = builder.add_plain(model.token_embedding, share.vocabulary);
   map.output_norm = builder.add_vector(model.output_norm);
-  map.output = builder.add_rows(model.output, share.vocabulary);
+  const bool shared = model.output == model.token_embedding &&
+                      kernels::layout_for(model.output->type, ops) == kernels::Layout::kRows;
+  map.output = shared ? map.token_embedding : builder.add_rows(model.output, share.vocabulary);
   map.rope_factors = builder.add_vector(model.rope_factors);
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
     const model::Block& block = model.spec.blocks[layer];

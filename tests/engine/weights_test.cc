@@ -1,0 +1,86 @@
+// Where the rows of a model lie on a rank: nothing missing, nothing twice but what is said to be.
+#include "engine/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/engine/golden.h"
+
+namespace engine {
+namespace {
+
+std::vector<WeightMap> maps_of(const model::Model& model, int rank_count, const char* isa) {
+  auto ops = kernels::find_ops(isa);
+  EXPECT_TRUE(ops.ok());
+  auto plan = plan::plan_rows(model.spec, {.rank_count = rank_count, .shares = {}});
+  EXPECT_TRUE(plan.ok());
+  std::vector<WeightMap> maps;
+  for (const plan::RankShare& share : plan->ranks) {
+    maps.push_back(map_weights(model, share, **ops));
+  }
+  return maps;
+}
+
+// Rows of every tensor over all ranks: each once, apart from vectors (on every rank) and the rows
+// of KV heads that two ranks keep.
+TEST(WeightMap, EveryRowLiesOnOneRank) {
+  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "qwen3-tied-f16", "odd-tied-q4_0"}) {
+    SCOPED_TRACE(name);
+    auto model = model::load_model(golden_case(name).path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const bool tied = model->output == model->token_embedding;
+    for (const int rank_count : {1, 2, 3}) {
+      std::map<std::string, std::vector<int>> seen;  // how often each row lies somewhere
+      for (const WeightMap& map : maps_of(*model, rank_count, "auto")) {
+        for (const WeightSlice& slice : map.slices) {
+          auto& rows = seen[slice.tensor->name];
+          rows.resize(static_cast<size_t>(slice.tensor->row_count()));
+          for (int64_t m = slice.matrix_begin; m < slice.matrix_begin + slice.matrix_count; m++) {
+            for (int64_t r = slice.rows.begin; r < slice.rows.end; r++) {
+              rows[static_cast<size_t>(m * slice.matrix_rows + r)]++;
+            }
+          }
+        }
+      }
+      for (const model::TensorInfo& tensor : model->directory->tensors) {
+        const auto& rows = seen[tensor.name];
+        ASSERT_EQ(rows.size(), static_cast<size_t>(tensor.row_count())) << tensor.name;
+        const bool vector = tensor.row_count() == 1;
+        const bool kv = tensor.name.find("attn_k.") != std::string::npos ||
+                        tensor.name.find("attn_v.") != std::string::npos;
+        const bool packed_too =
+            tied && name == std::string("qwen3-tied-f16") && tensor.name == "token_embd.weight";
+        for (const int count : rows) {
+          if (vector) {
+            ASSERT_EQ(count, rank_count) << tensor.name;
+          } else if (kv) {
+            ASSERT_GE(count, 1) << tensor.name;
+          } else {
+            ASSERT_EQ(count, packed_too ? 2 : 1) << tensor.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Slices do not overlap, are aligned, and end where the map says.
+TEST(WeightMap, SlicesFollowEachOther) {
+  auto model = model::load_model(golden_case("qwen3moe-q6_k").path);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  for (const char* isa : {"scalar", "reference"}) {
+    for (const WeightMap& map : maps_of(*model, 3, isa)) {
+      uint64_t next = 0;
+      for (const WeightSlice& slice : map.slices) {
+        EXPECT_EQ(slice.offset % kSliceAlignment, 0u);
+        EXPECT_GE(slice.offset, next);
+        next = slice.offset + slice.bytes();
+      }
+      EXPECT_LE(next, map.bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace engine
