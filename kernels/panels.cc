@@ -15,6 +15,16 @@ uint16_t load_u16(const std::byte* p) {
   return v;
 }
 
+/// Four bytes at a time; lanes of a word never mix below, so byte order does not matter.
+uint32_t load_u32(const std::byte* p) {
+  uint32_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+void store_u32(void* p, uint32_t v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
 size_t round_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -38,7 +48,7 @@ void pack_q8_0(const std::byte* row, int r, int64_t k, std::byte* panel) {
     std::memcpy(group + offsetof(Q8_0Group, d) + (half * kPanelRows + static_cast<size_t>(r)) * 2,
                 row, 2);
     std::byte* q = group + offsetof(Q8_0Group, q) + half * 512 + static_cast<size_t>(r) * 4;
-    for (size_t i = 0; i < 32; ++i) q[i / 4 * 64 + i % 4] = row[2 + i] ^ std::byte{0x80};
+    for (size_t v = 0; v < 8; ++v) store_u32(q + 64 * v, load_u32(row + 2 + 4 * v) ^ 0x80808080u);
   }
 }
 
@@ -60,11 +70,14 @@ void pack_q4_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
       block.codes[1][r][j] = static_cast<uint8_t>(scale4 | (min4 >> 2 & 3u) << 6);
       block.codes[2][r][j] = static_cast<uint8_t>((min & 63u) | (min4 >> 4) << 6);
     }
-    for (int i = 0; i < 256; ++i) {
-      const unsigned pair = byte(16 + i / 64 * 32 + i % 32);
-      const unsigned code = i / 32 % 2 ? pair >> 4 : pair & 15u;
-      uint8_t& q = block.q[i / 32][i % 16 / 4][r][i % 4];
-      q = static_cast<uint8_t>(i % 32 < 16 ? (q & 0xf0u) | code : (q & 0x0fu) | code << 4);
+    for (int j = 0; j < 8; ++j) {
+      const std::byte* codes = row + 16 + j / 2 * 32;
+      const int shift = j % 2 * 4;
+      for (int v = 0; v < 4; ++v) {
+        const uint32_t low = load_u32(codes + 4 * v) >> shift & 0x0f0f0f0fu;
+        const uint32_t high = load_u32(codes + 16 + 4 * v) >> shift & 0x0f0f0f0fu;
+        store_u32(block.q[j][v][r], low | high << 4);
+      }
     }
   }
 }
@@ -75,20 +88,20 @@ void pack_q4_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
 void pack_q6_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
   for (int64_t b = 0; b < k / 256; ++b, row += 210, panel += sizeof(Q6_KBlock)) {
     Q6_KBlock& block = *reinterpret_cast<Q6_KBlock*>(panel);
-    const auto byte = [row](int i) { return static_cast<unsigned>(row[i]); };
     block.d[r] = load_u16(row + 208);
-    for (int s = 0; s < 16; ++s) {
-      block.scales[s / 4][r][s % 4] = static_cast<int8_t>(static_cast<uint8_t>(row[192 + s]));
-    }
-    for (int i = 0; i < 256; ++i) {
-      const int half = i / 128, n = i % 128;
-      const unsigned low = byte(64 * half + n % 64) >> (n / 64 * 4) & 15u;
-      const unsigned high = byte(128 + 32 * half + n % 32) >> (n / 32 * 2) & 3u;
-      const int s = i / 16, v = i % 16 / 4;
-      uint8_t& l = block.codes[s].low[v % 2][r][i % 4];
-      l = static_cast<uint8_t>(v < 2 ? (l & 0xf0u) | low : (l & 0x0fu) | low << 4);
-      uint8_t& h = block.codes[s].high[r][i % 4];
-      h = static_cast<uint8_t>((h & ~(3u << 2 * v)) | high << 2 * v);
+    for (int sub = 0; sub < 16; ++sub) {
+      block.scales[sub / 4][r][sub % 4] = static_cast<int8_t>(static_cast<uint8_t>(row[192 + sub]));
+      const int n = 16 * (sub % 8);  // within 128 weights
+      const std::byte* low = row + 64 * (sub / 8) + n % 64;
+      const std::byte* high = row + 128 + 32 * (sub / 8) + n % 32;
+      uint32_t nibbles[4], pairs = 0;
+      for (int v = 0; v < 4; ++v) {
+        nibbles[v] = load_u32(low + 4 * v) >> (n / 64 * 4) & 0x0f0f0f0fu;
+        pairs |= (load_u32(high + 4 * v) >> (n / 32 * 2) & 0x03030303u) << 2 * v;
+      }
+      store_u32(block.codes[sub].low[0][r], nibbles[0] | nibbles[2] << 4);
+      store_u32(block.codes[sub].low[1][r], nibbles[1] | nibbles[3] << 4);
+      store_u32(block.codes[sub].high[r], pairs);
     }
   }
 }
