@@ -36,6 +36,7 @@ void Broker::on_message(const std::string& peer, const proto::Message& message, 
   } else if (const auto* is_ready = std::get_if<proto::Ready>(&body)) {
     on_ready(member, *is_ready);
   } else if (const auto* failed = std::get_if<proto::WorkerFailed>(&body)) {
+    send(peer, proto::Shutdown{"noted"});
     on_peer_lost(peer, failed->error);
   } else if (rank == 0) {
     // Only the leader answers requests.
@@ -71,6 +72,7 @@ std::string Broker::refusal(const proto::Header& header, const proto::Hello& hel
 
 void Broker::on_hello(const std::string& peer, const proto::Header& header,
                       const proto::Hello& hello) {
+  if (closing_) return send(peer, proto::Shutdown{*closing_});
   const std::string reason = refusal(header, hello);
   if (!reason.empty()) return send(peer, proto::HelloReply{.reason = reason});
   const auto found = members_.find(hello.rank);
@@ -140,6 +142,7 @@ void Broker::lose_group(const base::Error& error) {
 }
 
 void Broker::shut_down(std::string_view reason) {
+  closing_ = reason;
   for (const auto& [rank, member] : members_)
     send(member.peer, proto::Shutdown{std::string(reason)});
 }

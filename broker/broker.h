@@ -86,7 +86,7 @@ class Broker {
   void cancel(uint64_t request_id, base::TimeNs now);
   /// A StatsEvent follows. Ignored while no group is ready.
   void request_stats();
-  /// Tells every worker to stop.
+  /// Tells every worker to stop, also those that say hello from now on.
   void shut_down(std::string_view reason);
 
   /// Prompt and tokens so far; empty if the request is unknown or has ended.
@@ -134,7 +134,8 @@ class Broker {
   uint64_t plan_epoch_ = 1;
   uint64_t sequence_ = 0;
   uint64_t last_request_id_ = 0;
-  std::map<int, Member> members_;  // by rank
+  std::map<int, Member> members_;       // by rank
+  std::optional<std::string> closing_;  // why, after shut_down()
   std::map<uint64_t, Live> live_;
   std::vector<Outgoing> outbox_;
   std::vector<Event> events_;

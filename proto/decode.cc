@@ -242,6 +242,7 @@ base::Result<Body> read(const wire::StatsReply& from) {
   to.prefill_ns = from.prefill_ns();
   to.decode_columns = from.decode_columns();
   to.decode_ns = from.decode_ns();
+  to.wait_ns = from.wait_ns();
   to.waits_per_layer = from.waits_per_layer();
   if (!std::isfinite(to.waits_per_layer)) r.fail("waits_per_layer is not finite");
   to.kv_blocks_used = r.number<int32_t>("kv_blocks_used", from.kv_blocks_used(), 0, kInt32Max);

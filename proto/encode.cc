@@ -195,6 +195,7 @@ void put(const StatsReply& from, wire::Envelope& out) {
   to->set_prefill_ns(from.prefill_ns);
   to->set_decode_columns(from.decode_columns);
   to->set_decode_ns(from.decode_ns);
+  to->set_wait_ns(from.wait_ns);
   to->set_waits_per_layer(from.waits_per_layer);
   to->set_kv_blocks_used(static_cast<uint32_t>(from.kv_blocks_used));
   to->set_kv_blocks_peak(static_cast<uint32_t>(from.kv_blocks_peak));

@@ -11,8 +11,9 @@ namespace proto {
 
 namespace {
 
-// "/numoe-4294967295" + "/0123456789abcdef.sock" must still fit behind the base.
-constexpr size_t kBaseBytesMax = kIpcPathBytesMax - 17 - 22;
+// "/numoe-4294967295", a directory of one run in it, and "/0123456789abcdef.sock" must still fit.
+constexpr size_t kRunDirectoryBytes = 24;
+constexpr size_t kBaseBytesMax = kIpcPathBytesMax - 17 - kRunDirectoryBytes - 22;
 
 /// FNV-1a: spreads names over file names; nothing rests on it being hard to invert.
 uint64_t hash(std::string_view text) {

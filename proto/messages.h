@@ -137,6 +137,7 @@ struct StatsReply {
   uint64_t steps = 0, columns = 0, step_ns = 0;  // step_ns: inside the runner
   uint64_t prefill_columns = 0, prefill_ns = 0;  // steps with at least one prefill column
   uint64_t decode_columns = 0, decode_ns = 0;    // steps of decode columns only
+  uint64_t wait_ns = 0;                          // of step_ns: waiting for other threads and ranks
   double waits_per_layer = 0;                    // of one decode step; 0: not counted
   int32_t kv_blocks_used = 0, kv_blocks_peak = 0, kv_block_count = 0;
 };

@@ -252,6 +252,16 @@ TEST(Broker, RefusesAtTheDoorWithBothSides) {
   EXPECT_NE(reply.reason.find("1.0"), std::string::npos);
 }
 
+TEST(Broker, WhoComesAfterTheEndIsToldToStop) {
+  Alone alone;
+  alone.broker.shut_down("over");
+  const proto::Hello hello{
+      .rank_count = 2, .numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
+  const auto answer = alone.answer_to("a#1", Alone::from("a", 1, hello));
+  ASSERT_TRUE(std::holds_alternative<proto::Shutdown>(answer));
+  EXPECT_EQ(std::get<proto::Shutdown>(answer).reason, "over");
+}
+
 TEST(Broker, StrangersStaleEpochsAndOldIncarnationsAreNotHeard) {
   Alone alone;
   const proto::Hello hello{

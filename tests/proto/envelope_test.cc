@@ -170,7 +170,7 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(ack.next_index, 12u);
   EXPECT_TRUE(std::holds_alternative<StatsRequest>(round_trip(StatsRequest{})));
   const auto stats =
-      std::get<StatsReply>(round_trip(StatsReply{1, 2, 3, 4, 5, 6, 7, 5.5, 8, 9, 10}));
+      std::get<StatsReply>(round_trip(StatsReply{1, 2, 3, 4, 5, 6, 7, 11, 5.5, 8, 9, 10}));
   EXPECT_EQ(stats.steps, 1u);
   EXPECT_EQ(stats.columns, 2u);
   EXPECT_EQ(stats.step_ns, 3u);
@@ -178,6 +178,7 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(stats.prefill_ns, 5u);
   EXPECT_EQ(stats.decode_columns, 6u);
   EXPECT_EQ(stats.decode_ns, 7u);
+  EXPECT_EQ(stats.wait_ns, 11u);
   EXPECT_EQ(stats.waits_per_layer, 5.5);
   EXPECT_EQ(stats.kv_blocks_used, 8);
   EXPECT_EQ(stats.kv_blocks_peak, 9);

@@ -1,0 +1,87 @@
+#include "cli/child_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "base/cat.h"
+
+namespace cli {
+
+namespace {
+
+/// Between fork and exec: only calls that are safe there. Ends in the program or with code 127.
+[[noreturn]] void become(const char* program, char* const* arguments, pid_t parent, int empty,
+                         const SignalWatch& signals) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before the line above; nobody would tell us any more.
+  if (getppid() != parent) _exit(127);
+  // Ctrl-C goes to every process of the terminal; ending is for the parent to order.
+  signal(SIGINT, SIG_IGN);
+  signals.restore_in_child();
+  dup2(empty, STDIN_FILENO);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  execv(program, arguments);
+  _exit(127);
+}
+
+Ending describe(int status) {
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    return {0, number, base::cat("was killed by signal ", number, " (", strsignal(number), ")")};
+  }
+  const int code = WEXITSTATUS(status);
+  return {code, 0, base::cat("ended with exit code ", code)};
+}
+
+}  // namespace
+
+base::Result<ChildProcess> ChildProcess::start(const std::string& program,
+                                               const std::vector<std::string>& arguments,
+                                               const SignalWatch& signals) {
+  std::vector<std::string> texts = arguments;
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  const int empty = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (empty < 0)
+    return base::Error{base::Code::kSystem, base::cat("opening /dev/null: ", std::strerror(errno))};
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) become(program.c_str(), pointers.data(), parent, empty, signals);
+  const int error = errno;
+  close(empty);
+  if (pid < 0)
+    return base::Error{base::Code::kSystem,
+                       base::cat("starting a worker process: ", std::strerror(error))};
+  return ChildProcess(pid);
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), ending_(std::move(other.ending_)) {}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ < 0 || ending_) return;
+  kill();
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+const std::optional<Ending>& ChildProcess::ended() {
+  int status = 0;
+  if (!ending_ && waitpid(pid_, &status, WNOHANG) == pid_) ending_ = describe(status);
+  return ending_;
+}
+
+void ChildProcess::kill() {
+  if (!ending_) ::kill(pid_, SIGKILL);
+}
+
+}  // namespace cli

@@ -1,0 +1,64 @@
+// The subcommands: each does its work and says how it went. Thread rule: the main thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "cli/local_cluster.h"
+#include "cli/options.h"
+#include "cli/signal_watch.h"
+#include "model/metadata.h"
+#include "model/tokenizer.h"
+#include "worker/backend.h"
+
+namespace cli {
+
+/// What main made for a command.
+struct Context {
+  const Options& options;
+  SignalWatch& signals;
+  const worker::BackendFactory& factory;
+  base::Log& log;
+};
+
+base::Status run(Context& context);   // `run -p TEXT`
+base::Status chat(Context& context);  // `run` without a prompt
+base::Status logits(Context& context);
+base::Status tokenize(Context& context);
+base::Status detokenize(Context& context);
+base::Status perplexity(Context& context);
+base::Status inspect(Context& context);
+base::Status be_worker(const Options& options, const worker::BackendFactory& factory,
+                       base::Log& log);
+
+// Shared by them.
+
+/// Metadata and tokenizer of a model file.
+struct ModelText {
+  model::Metadata metadata;
+  model::Tokenizer tokenizer;
+};
+base::Result<ModelText> open_text(const std::string& path, base::Log& log);
+
+/// Starts the cluster that the options ask for, with progress on stderr.
+base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context);
+
+/// Rank options as the command line says; rank, group and CPUs are the caller's.
+worker::RankHostOptions rank_options(const Options& options);
+
+/// A request for what follows `prompt`, with sampling and limits as the options say.
+proto::GenerateRequest generate_request(const Options& options, const model::Tokenizer& tokenizer,
+                                        std::vector<int32_t> prompt, uint64_t seed);
+
+/// The seed of --seed, or a new one, which is printed if draws depend on it.
+uint64_t choose_seed(const Options& options, base::Log& log);
+
+/// Writes to stdout at once. kCancelled if nobody reads it any more.
+base::Status print(std::string_view text);
+
+/// --stats, to stderr.
+base::Status print_stats(LocalCluster& cluster);
+
+}  // namespace cli

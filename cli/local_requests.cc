@@ -1,0 +1,98 @@
+// The half of LocalCluster that asks something of a loaded model.
+#include <poll.h>
+
+#include <utility>
+
+#include "cli/local_cluster.h"
+
+namespace cli {
+
+namespace {
+
+bool is_readable(int descriptor) {
+  pollfd watched{descriptor, POLLIN, 0};
+  return poll(&watched, 1, 0) > 0;
+}
+
+}  // namespace
+
+base::Status LocalCluster::await_event(const std::function<bool(broker::Event&)>& take) {
+  while (true) {
+    for (broker::Event& event : std::exchange(events_, {}))
+      if (take(event)) return {};
+    RETURN_IF_ERROR(pump({}));
+  }
+}
+
+base::Result<Generated> LocalCluster::generate(
+    proto::GenerateRequest request,
+    const std::function<Continue(std::span<const int32_t>)>& on_tokens) {
+  ASSIGN_OR_RETURN(const uint64_t id, broker_->generate(std::move(request), clock_.now()));
+  Generated generated;
+  base::Error error;
+  bool wanted = true;
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    auto* token = std::get_if<broker::TokenEvent>(&event);
+    if (token == nullptr || token->chunk.request_id != id) return false;
+    const proto::TokenChunk& chunk = token->chunk;
+    generated.tokens.insert(generated.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    generated.finish = chunk.finish;
+    generated.usage = chunk.usage;
+    error = chunk.error;
+    if (wanted && !chunk.tokens.empty() && on_tokens(chunk.tokens) == Continue::kNo) {
+      wanted = false;
+      broker_->cancel(id, clock_.now());
+    }
+    return chunk.finish != proto::Finish::kNone;
+  }));
+  if (generated.finish == proto::Finish::kError) return error;
+  return generated;
+}
+
+base::Result<Scored> LocalCluster::score(proto::ScoreRequest request,
+                                         const std::function<void(int64_t)>& on_positions) {
+  ASSIGN_OR_RETURN(const uint64_t id, broker_->score(std::move(request), clock_.now()));
+  Scored scored;
+  base::Error error;
+  proto::Finish finish = proto::Finish::kNone;
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    auto* score = std::get_if<broker::ScoreEvent>(&event);
+    if (score == nullptr || score->chunk.request_id != id) return false;
+    proto::ScoreChunk& chunk = score->chunk;
+    append(scored.log_probabilities, chunk.log_probabilities);
+    append(scored.top_ids, chunk.top_ids);
+    append(scored.top_logits, chunk.top_logits);
+    if (chunk.top_count > 0) scored.top_count = chunk.top_count;
+    if (!chunk.last_logits.empty()) scored.last_logits = std::move(chunk.last_logits);
+    finish = chunk.finish;
+    error = chunk.error;
+    if (on_positions) on_positions(chunk.first_position + chunk.position_count);
+    return finish != proto::Finish::kNone;
+  }));
+  if (finish == proto::Finish::kError) return error;
+  return scored;
+}
+
+base::Result<proto::StatsReply> LocalCluster::stats() {
+  broker_->request_stats();
+  proto::StatsReply stats;
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    const auto* reply = std::get_if<broker::StatsEvent>(&event);
+    if (reply != nullptr) stats = reply->stats;
+    return reply != nullptr;
+  }));
+  return stats;
+}
+
+base::Status LocalCluster::wait_for(int descriptor) {
+  const int watched[] = {descriptor};
+  while (true) {
+    RETURN_IF_ERROR(pump(watched));
+    if (is_readable(descriptor)) return {};
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,238 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <variant>
+
+#include "base/cat.h"
+#include "base/limits.h"
+
+namespace cli {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Subcommands as bits, so that a row can belong to several.
+constexpr unsigned bit(Command command) {
+  return 1u << static_cast<unsigned>(command);
+}
+constexpr unsigned kRun = bit(Command::kRun), kLogits = bit(Command::kLogits),
+                   kTokenize = bit(Command::kTokenize), kDetokenize = bit(Command::kDetokenize),
+                   kPerplexity = bit(Command::kPerplexity), kInspect = bit(Command::kInspect),
+                   kWorker = bit(Command::kWorker);
+constexpr unsigned kComputes = kRun | kLogits | kPerplexity;
+constexpr unsigned kAll = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
+
+using Target =
+    std::variant<bool Options::*, int64_t Options::*, double Options::*, uint64_t Options::*,
+                 std::string Options::*, std::optional<std::string> Options::*,
+                 std::optional<uint64_t> Options::*, std::vector<int32_t> Options::*>;
+
+struct Row {
+  const char* names;
+  const char* value;  // its name in the help; empty for flags
+  const char* help;
+  unsigned commands;
+  Target target;
+  double min = -kInfinity, max = kInfinity;  // of numbers
+  std::vector<std::string> choices = {};     // of strings; empty: any
+  bool required = false;
+};
+
+std::vector<Row> table() {
+  const double ranks_max = base::kRanksMax, context_max = base::kContextMax;
+  const double int32_max = std::numeric_limits<int32_t>::max();
+  const double id_max = int32_max, threads_max = base::kThreadsPerRankMax;
+  using O = Options;
+  return {
+      {"model",
+       "MODEL",
+       "GGUF file (of a split model: its first part)",
+       kAll,
+       &O::model,
+       0,
+       0,
+       {},
+       true},
+      {"ids", "IDS", "token ids", kDetokenize, &O::ids, 0, id_max, {}, true},
+      {"-p,--prompt", "TEXT", "text to continue; without it a chat", kRun, &O::prompt},
+      {"-p,--prompt", "TEXT", "text to cut into tokens; without it standard input", kTokenize,
+       &O::prompt},
+      {"-n,--tokens", "N", "tokens to generate; 0: up to the end or the context", kRun,
+       &O::max_tokens, 0, int32_max},
+      {"--tokens", "IDS", "token ids, as in \"1 2 3\"", kLogits, &O::tokens, 0, 0, {}, true},
+      {"-f,--file", "FILE", "text to measure on", kPerplexity, &O::file, 0, 0, {}, true},
+      {"--temp", "T", "temperature; 0: always the best token", kRun, &O::temperature, 0, 1000},
+      {"--top-k", "K", "sample from the K best; 0: all", kRun, &O::top_k, 0, int32_max},
+      {"--top-p", "P", "sample from the fewest that reach this share; 1: all", kRun, &O::top_p, 0,
+       1},
+      {"--min-p", "P", "drop what is less likely than P times the best; 0: nothing", kRun,
+       &O::min_p, 0, 1},
+      {"--repeat-penalty", "R", "divide the logits of recent tokens; 1: off", kRun,
+       &O::repeat_penalty, 0.01, 100},
+      {"--presence-penalty", "R", "subtract from recent tokens", kRun, &O::presence_penalty, -2, 2},
+      {"--frequency-penalty", "R", "subtract for each recent occurrence", kRun,
+       &O::frequency_penalty, -2, 2},
+      {"--penalty-window", "N", "tokens that count as recent; -1: all", kRun, &O::penalty_window,
+       -1, int32_max},
+      {"--seed", "S", "of the random draws; without it a new one, which is printed", kRun,
+       &O::seed},
+      {"--ignore-eos", "", "go on where the model would end", kRun, &O::ignore_eos},
+      {"--system", "TEXT", "system message of the chat", kRun, &O::system},
+      {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
+       &O::special},
+      {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
+      {"--json", "", "one JSON object", kInspect, &O::json},
+      {"--nodes", "N",
+       "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes", kComputes,
+       &O::nodes, 0, ranks_max},
+      {"--threads-per-node", "T", "compute threads of a rank; 0: every core", kComputes,
+       &O::threads_per_node, 0, threads_max},
+      {"--isa",
+       "NAME",
+       "instruction set of the kernels",
+       kComputes | kWorker,
+       &O::isa,
+       0,
+       0,
+       {"auto", "reference", "scalar", "avx2", "avx512"}},
+      {"--kv-type",
+       "TYPE",
+       "of the KV cache; without it f16 (f32 with --isa reference)",
+       kComputes | kWorker,
+       &O::kv_type,
+       0,
+       0,
+       {"f16", "f32"}},
+      {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096",
+       kComputes | kWorker, &O::context, 0, context_max},
+      {"--chunk", "N", "positions computed in one step; 0: 128", kComputes | kWorker, &O::chunk, 0,
+       base::kStepColumnsMax},
+      {"--arena-dir", "DIR",
+       "where weights lie in shared memory; without it /run/numoe or /dev/shm", kComputes | kWorker,
+       &O::arena_directory},
+      {"--stats", "", "speed, waits and memory afterwards", kComputes, &O::stats},
+      {"--rank", "R", "", kWorker, &O::rank, 0, ranks_max - 1},
+      {"--ranks", "N", "", kWorker, &O::ranks, 1, ranks_max},
+      {"--group", "ID", "", kWorker, &O::group, 0, 0, {}, true},
+      {"--endpoint", "URL", "", kWorker, &O::endpoint, 0, 0, {}, true},
+      {"--incarnation", "N", "", kWorker, &O::incarnation},
+      {"--os-node", "N", "", kWorker, &O::os_node, -1, int32_max},
+      {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, {}, true},
+      {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
+  };
+}
+
+struct CommandRow {
+  Command command;
+  const char* name;
+  const char* help;
+};
+
+constexpr CommandRow kCommands[] = {
+    {Command::kRun, "run", "continue a text, or chat"},
+    {Command::kLogits, "logits", "logits of a token sequence as JSON"},
+    {Command::kTokenize, "tokenize", "text to token ids"},
+    {Command::kDetokenize, "detokenize", "token ids to text"},
+    {Command::kPerplexity, "perplexity", "how well a model predicts a text"},
+    {Command::kInspect, "inspect", "what a model file holds"},
+    {Command::kWorker, "worker", "one rank; started by the others"},
+};
+
+/// A range check that NaN does not pass.
+CLI::Validator within(double min, double max) {
+  return CLI::Validator(
+      [min, max](const std::string& text) -> std::string {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size() && value >= min &&
+            value <= max)
+          return {};
+        return base::cat("must be a number from ", min, " to ", max, ", not \"", text, "\"");
+      },
+      "");
+}
+
+template <class Value>
+CLI::Option* add(CLI::App& app, const Row& row, Value& value) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    return app.add_flag(row.names, value, row.help);
+  } else {
+    CLI::Option* option = app.add_option(row.names, value, row.help)->type_name(row.value);
+    if constexpr (std::is_same_v<Value, int64_t> || std::is_same_v<Value, double>) {
+      option->check(within(row.min, row.max));
+      if (row.commands != kWorker) option->capture_default_str();
+    } else if constexpr (std::is_same_v<Value, std::vector<int32_t>>) {
+      option->check(within(row.min, row.max));
+    } else if (!row.choices.empty()) {
+      option->check(CLI::IsMember(row.choices));
+      // The name of the type says the value, the check says the choices; both would be too much.
+      option->type_name("");
+    }
+    return option;
+  }
+}
+
+void add_command(CLI::App& app, const CommandRow& row, const std::vector<Row>& rows,
+                 Options& options) {
+  CLI::App* command = app.add_subcommand(row.name, row.help);
+  if (row.command == Command::kWorker) command->group("");  // not in the help
+  command->callback([&options, &row] { options.command = row.command; });
+  for (const Row& option : rows) {
+    if ((option.commands & bit(row.command)) == 0) continue;
+    std::visit(
+        [&](auto member) { add(*command, option, options.*member)->required(option.required); },
+        option.target);
+  }
+}
+
+}  // namespace
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  CLI::App app("numoe: large mixture-of-experts models on the CPUs of one machine", "numoe");
+  app.set_version_flag("--version", base::cat("numoe ", version()));
+  app.require_subcommand(1);
+  const std::vector<Row> rows = table();
+  for (const CommandRow& row : kCommands) add_command(app, row, rows, parsed.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    // The subcommand's own help if one was named.
+    const auto named = app.get_subcommands();
+    parsed.exit_code = 0;
+    parsed.message = named.empty() ? app.help() : named.front()->help();
+  } catch (const CLI::CallForVersion& version) {
+    parsed.exit_code = 0;
+    parsed.message = base::cat(version.what(), "\n");
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_code = 2;
+    parsed.message = base::cat("numoe: ", error.what(), "; see numoe --help\n");
+  }
+  return parsed;
+}
+
+const char* version() {
+  return NUMOE_VERSION;
+}
+
+std::optional<std::vector<int32_t>> parse_ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    while (at < end && (*at == ' ' || *at == ',' || *at == '\n' || *at == '\t')) at++;
+    if (at == end) return ids;
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) return std::nullopt;
+    if (next < end && *next != ' ' && *next != ',' && *next != '\n' && *next != '\t')
+      return std::nullopt;
+    ids.push_back(id);
+    at = next;
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,72 @@
+// The command line as data: one table of options for all subcommands, from which help is made.
+//
+// The seam to CLI11. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cli {
+
+enum class Command { kRun, kLogits, kTokenize, kDetokenize, kPerplexity, kInspect, kWorker };
+
+struct Options {
+  Command command = Command::kRun;
+  std::string model;
+
+  // Text in and out.
+  std::optional<std::string> prompt;
+  bool special = false;  // text that spells a control token becomes it
+  bool bos = false;
+  std::vector<int32_t> ids;
+  std::string tokens;  // "1 2 3"
+  std::string file;
+  bool json = false;
+  bool stats = false;
+
+  // Generating.
+  int64_t max_tokens = 0;  // 0: up to the context
+  double temperature = 0.8, top_p = 0.95, min_p = 0.05;
+  int64_t top_k = 40;
+  double repeat_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  int64_t penalty_window = 64;
+  std::optional<uint64_t> seed;
+  bool ignore_eos = false;
+  std::string system;  // the system message of a chat
+
+  // The cluster.
+  int64_t nodes = 0;             // 0: one rank per NUMA node of this machine
+  int64_t threads_per_node = 0;  // 0: every core
+  std::string isa = "auto";
+  std::string kv_type;  // empty: f16, f32 with `reference`
+  int64_t context = 0;  // 0: the model's own, at most 4096
+  int64_t chunk = 0;    // columns a step; 0: 128
+  std::string arena_directory;
+
+  // Of `numoe worker`, filled in by the process that starts it.
+  int64_t rank = 0, ranks = 1;
+  std::string group, endpoint;
+  uint64_t incarnation = 0;
+  int64_t os_node = -1;
+  std::string cpus;  // "0,2"; -1 is a thread that is pinned nowhere
+  bool oversubscribed = false;
+};
+
+struct ParsedOptions {
+  std::optional<int> exit_code;  // set: nothing to do but print `message` and end
+  std::string message;           // help or version (exit code 0), or what is wrong (2)
+  Options options;
+};
+
+/// Parses argv[1…]. A message about a bad value names its option.
+ParsedOptions parse_options(int argc, const char* const* argv);
+
+/// "0.1.0"
+const char* version();
+
+/// Numbers separated by blanks or commas; nothing if one is no int32.
+std::optional<std::vector<int32_t>> parse_ids(const std::string& text);
+
+}  // namespace cli

@@ -1,0 +1,36 @@
+// A directory that goes with the process that made it, however that ends.
+//
+// It is locked while it exists. Removing it is the destructor's work; what a killed process left is
+// removed by the next one that makes a directory in the same place. Thread rule: one thread.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace cli {
+
+class RunDirectory {
+ public:
+  /// Makes run-<random> in `parent`, mode 0700, after removing what nobody holds any more.
+  static base::Result<RunDirectory> create(const std::string& parent);
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+  ~RunDirectory();
+
+  const std::string& path() const { return path_; }
+  /// The random part of its name: [0-9a-f]{12}.
+  std::string id() const { return path_.substr(path_.size() - 12); }
+
+ private:
+  RunDirectory(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+
+  std::string path_;  // empty if moved from
+  int descriptor_ = -1;
+};
+
+/// Random bits from the kernel.
+uint64_t random_bits();
+
+}  // namespace cli

@@ -1,0 +1,121 @@
+// What several commands need.
+#include <cstdio>
+
+#include "base/cat.h"
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "model/model.h"
+
+namespace cli {
+
+namespace {
+
+std::string megabytes(uint64_t bytes) {
+  const uint64_t tenths = (bytes + 50'000) / 100'000;
+  return base::cat(tenths / 10, ".", tenths % 10, " MB");
+}
+
+/// One decimal.
+std::string rounded(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.1f", value);
+  return text;
+}
+
+std::string speed(uint64_t columns, uint64_t ns) {
+  if (columns == 0 || ns == 0) return base::cat(columns, " tokens");
+  const double per_second = static_cast<double>(columns) * 1e9 / static_cast<double>(ns);
+  return base::cat(columns, " tokens, ", rounded(per_second), " tok/s");
+}
+
+}  // namespace
+
+base::Result<ModelText> open_text(const std::string& path, base::Log& log) {
+  ASSIGN_OR_RETURN(model::Directory directory, model::read_directory(path));
+  ASSIGN_OR_RETURN(model::Tokenizer tokenizer, model::Tokenizer::create(directory.metadata, &log));
+  return ModelText{std::move(directory.metadata), std::move(tokenizer)};
+}
+
+worker::RankHostOptions rank_options(const Options& options) {
+  worker::RankHostOptions rank;
+  rank.model_path = options.model;
+  rank.isa = options.isa;
+  if (options.kv_type == "f16") rank.kv_type = kernels::KvType::kF16;
+  if (options.kv_type == "f32") rank.kv_type = kernels::KvType::kF32;
+  rank.context = options.context;
+  if (options.chunk > 0) rank.columns_max = static_cast<int>(options.chunk);
+  return rank;
+}
+
+base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context) {
+  const Options& options = context.options;
+  Progress progress(stderr, style_for(stderr), "loading");
+  return LocalCluster::start(
+      {.rank = rank_options(options),
+       .nodes = static_cast<int>(options.nodes),
+       .threads_per_node = static_cast<int>(options.threads_per_node),
+       .arena_directory = options.arena_directory},
+      context.factory, context.signals, context.log,
+      [&](uint64_t done, uint64_t total) { progress.update(done, total, "MB"); });
+}
+
+proto::GenerateRequest generate_request(const Options& options, const model::Tokenizer& tokenizer,
+                                        std::vector<int32_t> prompt, uint64_t seed) {
+  proto::GenerateRequest request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = options.max_tokens;
+  request.sampling.temperature = static_cast<float>(options.temperature);
+  request.sampling.top_k = static_cast<int32_t>(options.top_k);
+  request.sampling.top_p = static_cast<float>(options.top_p);
+  request.sampling.min_p = static_cast<float>(options.min_p);
+  request.sampling.repeat_penalty = static_cast<float>(options.repeat_penalty);
+  request.sampling.presence_penalty = static_cast<float>(options.presence_penalty);
+  request.sampling.frequency_penalty = static_cast<float>(options.frequency_penalty);
+  request.sampling.penalty_window = static_cast<int32_t>(options.penalty_window);
+  request.sampling.seed = seed;
+  for (int32_t id = 0; !options.ignore_eos && id < tokenizer.size(); id++)
+    if (tokenizer.ends_generation(id)) request.stop_tokens.push_back(id);
+  return request;
+}
+
+uint64_t choose_seed(const Options& options, base::Log& log) {
+  if (options.seed) return *options.seed;
+  if (options.temperature == 0) return 0;
+  // Short enough to be typed again.
+  const uint64_t seed = random_bits() % 1'000'000'000;
+  log.info(base::cat("seed ", seed));
+  return seed;
+}
+
+base::Status print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return {};
+  return base::Error{base::Code::kCancelled, "standard output cannot be written"};
+}
+
+base::Status print_stats(LocalCluster& cluster) {
+  ASSIGN_OR_RETURN(const proto::StatsReply stats, cluster.stats());
+  const double wait_share = stats.step_ns == 0 ? 0
+                                               : 100 * static_cast<double>(stats.wait_ns) /
+                                                     static_cast<double>(stats.step_ns);
+  std::string text = base::cat(
+      "prompt:    ", speed(stats.prefill_columns, stats.prefill_ns),
+      "\ngenerated: ", speed(stats.decode_columns, stats.decode_ns),
+      "\nwaits:     ", rounded(stats.waits_per_layer), " per layer, ", rounded(wait_share),
+      " % of the time\nKV blocks: ", stats.kv_blocks_peak, " used of ", stats.kv_block_count, "\n");
+  for (int rank = 0; rank < cluster.ranks(); rank++) {
+    const proto::Ready& ready = cluster.ready(rank);
+    const shm::RankPlacement& place = cluster.placement().ranks[static_cast<size_t>(rank)];
+    text += base::cat(
+        "rank ", rank, ":    ", megabytes(ready.arena_bytes), " weights, ",
+        megabytes(ready.kv_bytes), " KV cache, ", place.cpus.size(), " threads, ",
+        place.os_node < 0 ? std::string("simulated node") : base::cat("node ", place.os_node),
+        "\n");
+  }
+  if (!cluster.placement().note.empty())
+    text += base::cat("note:      ", cluster.placement().note, "\n");
+  std::fputs(text.c_str(), stderr);
+  return {};
+}
+
+}  // namespace cli

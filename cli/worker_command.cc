@@ -1,0 +1,30 @@
+#include "base/cat.h"
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "worker/worker_process.h"
+
+namespace cli {
+
+base::Status be_worker(const Options& options, const worker::BackendFactory& factory,
+                       base::Log& log) {
+  worker::WorkerProcessOptions process;
+  process.endpoint = options.endpoint;
+  process.node_id = base::cat("rank-", options.rank);
+  process.incarnation = options.incarnation;
+  process.program_version = version();
+  process.rank = rank_options(options);
+  process.rank.rank = static_cast<int>(options.rank);
+  process.rank.rank_count = static_cast<int>(options.ranks);
+  process.rank.group_id = options.group;
+  process.rank.arena_directory = options.arena_directory;
+  process.rank.os_node = static_cast<int>(options.os_node);
+  process.rank.oversubscribed = options.oversubscribed;
+  const auto cpus = parse_ids(options.cpus);
+  if (!cpus || cpus->empty() || options.rank >= options.ranks)
+    return base::Error{base::Code::kInvalidArgument, "bad --cpus or --rank"};
+  process.rank.cpus.assign(cpus->begin(), cpus->end());
+  const base::SteadyClock clock;
+  return worker::run_worker_process(process, factory, clock, log);
+}
+
+}  // namespace cli

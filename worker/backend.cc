@@ -1,0 +1,44 @@
+#include "worker/backend.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace worker {
+
+namespace {
+
+class RankHostBackend final : public Backend {
+ public:
+  explicit RankHostBackend(std::unique_ptr<RankHost> host) : host_(std::move(host)) {}
+
+  std::string fingerprint() const override { return host_->fingerprint(); }
+
+  int32_t token_count() const override {
+    // Rows of the embedding without a piece exist in files that round the vocabulary up.
+    const model::Model& model = host_->model();
+    const auto* pieces = model.directory->metadata.strings("tokenizer.ggml.tokens");
+    const auto count = pieces == nullptr
+                           ? std::numeric_limits<int64_t>::max()
+                           : std::max(static_cast<int64_t>(pieces->size()), int64_t{1});
+    return static_cast<int32_t>(std::min(count, model.spec.vocabulary));
+  }
+
+  base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress) override {
+    return host_->load(on_progress);
+  }
+  engine::StepRunner& runner() override { return host_->runner(); }
+  base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }
+  RankReport report() const override { return host_->report(); }
+
+ private:
+  std::unique_ptr<RankHost> host_;
+};
+
+}  // namespace
+
+base::Result<std::unique_ptr<Backend>> open_rank_host(const RankHostOptions& options) {
+  ASSIGN_OR_RETURN(auto host, RankHost::open(options));
+  return std::unique_ptr<Backend>(std::make_unique<RankHostBackend>(std::move(host)));
+}
+
+}  // namespace worker

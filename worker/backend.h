@@ -1,0 +1,44 @@
+// What a worker process needs of a rank: load, then either run steps or follow them.
+//
+// The seam between processes and maths: the real one is a RankHost, the tests of processes put a
+// scripted one here. Thread rule: one thread, the one that called load().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/step.h"
+#include "worker/rank_host.h"
+
+namespace worker {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// Equal for ranks that would compute the same.
+  virtual std::string fingerprint() const = 0;
+  /// Ids below it have a piece and may be produced.
+  virtual int32_t token_count() const = 0;
+  /// `on_progress` gets bytes done and in all, from the calling thread.
+  virtual base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress) = 0;
+
+  // REQUIRES: load() succeeded.
+  /// Rank 0.
+  virtual engine::StepRunner& runner() = 0;
+  /// Other ranks: runs the next step if one comes within `slice`. Errors: the group has ended.
+  virtual base::Result<bool> follow(base::TimeNs slice) = 0;
+  virtual RankReport report() const = 0;
+};
+
+using BackendFactory =
+    std::function<base::Result<std::unique_ptr<Backend>>(const RankHostOptions& options)>;
+
+/// The real one. Nothing is allocated before load(). Errors: as RankHost::open.
+base::Result<std::unique_ptr<Backend>> open_rank_host(const RankHostOptions& options);
+
+}  // namespace worker

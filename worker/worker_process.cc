@@ -1,0 +1,173 @@
+#include "worker/worker_process.h"
+
+#include <memory>
+#include <utility>
+
+#include "proto/zmq_channel.h"
+#include "worker/worker.h"
+
+namespace worker {
+
+namespace {
+
+constexpr base::TimeNs kMillisecond = 1'000'000;
+// How long a process without work waits for messages or steps before it looks after itself again.
+constexpr base::TimeNs kIdleWait = 50 * kMillisecond;
+// How long the last words of a failed worker may take to be sent and answered.
+constexpr base::TimeNs kFarewell = 1000 * kMillisecond;
+
+/// Measures the steps of another runner: a state machine cannot, it has no clock.
+class TimedRunner final : public engine::StepRunner, public StatsSource {
+ public:
+  TimedRunner(Backend& backend, const base::Clock& clock) : backend_(backend), clock_(clock) {}
+
+  engine::RunnerShape shape() const override { return backend_.runner().shape(); }
+
+  base::Result<engine::StepOutput> run(const engine::Step& step) override {
+    const base::TimeNs begin = clock_.now();
+    auto output = backend_.runner().run(step);
+    const auto elapsed = static_cast<uint64_t>(clock_.now() - begin);
+    const auto columns = static_cast<uint64_t>(step.columns.size());
+    times_.step_ns += elapsed;
+    if (step.columns.size() == step.block_tables.size()) {
+      times_.decode_columns += columns;
+      times_.decode_ns += elapsed;
+    } else {
+      times_.prefill_columns += columns;
+      times_.prefill_ns += elapsed;
+    }
+    return output;
+  }
+
+  void add_to(proto::StatsReply& stats) const override {
+    stats.step_ns = times_.step_ns;
+    stats.prefill_columns = times_.prefill_columns;
+    stats.prefill_ns = times_.prefill_ns;
+    stats.decode_columns = times_.decode_columns;
+    stats.decode_ns = times_.decode_ns;
+    const engine::RankStats rank = backend_.report().engine;
+    stats.wait_ns = rank.wait_ns;
+    if (rank.layers > 0)
+      stats.waits_per_layer =
+          static_cast<double>(rank.layer_waits) / static_cast<double>(rank.layers);
+  }
+
+ private:
+  Backend& backend_;
+  const base::Clock& clock_;
+  proto::StatsReply times_;
+};
+
+class Process {
+ public:
+  Process(const WorkerProcessOptions& options, Backend& backend, proto::Channel& channel,
+          const base::Clock& clock)
+      : options_(options),
+        backend_(backend),
+        channel_(channel),
+        clock_(clock),
+        runner_(backend, clock),
+        worker_({.node_id = options.node_id,
+                 .incarnation = options.incarnation,
+                 .rank = options.rank.rank,
+                 .rank_count = options.rank.rank_count,
+                 .model_fingerprint = backend.fingerprint(),
+                 .program_version = options.program_version}) {}
+
+  base::Status run() {
+    using State = Worker::State;
+    while (worker_.state() != State::kStopped && worker_.state() != State::kFailed) {
+      exchange_messages();
+      if (worker_.state() == State::kLoading) load();
+      worker_.on_tick(clock_.now());
+      flush();
+      if (worker_.state() == State::kReady && !leads()) {
+        follow();
+      } else if (!worker_.has_work()) {
+        channel_.wait(kIdleWait, {});
+      }
+    }
+    if (worker_.state() == State::kStopped) return {};
+    say_farewell();
+    return worker_.reason();
+  }
+
+ private:
+  bool leads() const { return options_.rank.rank == 0; }
+
+  void exchange_messages() {
+    flush();
+    while (auto received = channel_.receive()) worker_.on_message(received->message, clock_.now());
+  }
+
+  void flush() {
+    // What cannot be sent now is repeated by the protocol, or was progress that is old by then.
+    for (proto::Message& message : worker_.take_outbox())
+      [[maybe_unused]] const auto sent = channel_.send(proto::kBroker, std::move(message));
+  }
+
+  void load() {
+    base::TimeNs told = 0;
+    const base::Status loaded = backend_.load([&](uint64_t done, uint64_t total) {
+      const base::TimeNs now = clock_.now();
+      if (done < total && now - told < kIdleWait) return;
+      told = now;
+      worker_.load_progress(done, total);
+      flush();
+    });
+    if (!loaded.ok()) return worker_.fail(loaded.error());
+    const RankReport report = backend_.report();
+    proto::Ready ready{.arena_bytes = report.weight_bytes, .kv_bytes = report.kv_bytes};
+    if (leads()) {
+      worker_.lead(ready, runner_, {.token_count = backend_.token_count()}, &runner_);
+      return;
+    }
+    // The broker goes by the leader's shape; a follower only has to state a valid one.
+    ready.vocabulary = ready.context = ready.columns_max = 1;
+    worker_.loaded(ready);
+  }
+
+  void follow() {
+    const auto ran = backend_.follow(kIdleWait);
+    if (ran.ok()) return;
+    // A group that ends together looks like a lost peer: what the broker says comes first.
+    exchange_messages();
+    worker_.fail(ran.error());
+  }
+
+  void say_farewell() {
+    const base::TimeNs end = clock_.now() + kFarewell;
+    do {
+      flush();
+      if (channel_.receive()) return;
+      channel_.wait(kIdleWait, {});
+    } while (clock_.now() < end);
+  }
+
+  const WorkerProcessOptions& options_;
+  Backend& backend_;
+  proto::Channel& channel_;
+  const base::Clock& clock_;
+  TimedRunner runner_;
+  Worker worker_;
+};
+
+}  // namespace
+
+base::Status run_worker_process(const WorkerProcessOptions& options, const BackendFactory& factory,
+                                const base::Clock& clock, base::Log& log) {
+  const auto channel = proto::connect_worker(
+      {.endpoint = options.endpoint}, proto::peer_name(options.node_id, options.incarnation));
+  if (!channel.ok()) {
+    log.error(channel.error().message);
+    return channel.error();
+  }
+  const auto backend = factory(options.rank);
+  if (!backend.ok()) {
+    log.error(backend.error().message);
+    return backend.error();
+  }
+  return Process(options, **backend, **channel, clock).run();
+}
+
+}  // namespace worker
