@@ -155,6 +155,18 @@ CLI::Validator within(double min, double max) {
       "");
 }
 
+/// What strtoull would take for a number modulo 2^64 is none.
+CLI::Validator unsigned_number() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size()) return {};
+        return base::cat("must be a whole number from 0 to 2^64 - 1, not \"", text, "\"");
+      },
+      "");
+}
+
 template <class Value>
 CLI::Option* add(CLI::App& app, const Row& row, Value& value) {
   if constexpr (std::is_same_v<Value, bool>) {
@@ -166,6 +178,8 @@ CLI::Option* add(CLI::App& app, const Row& row, Value& value) {
       if (row.commands != kWorker) option->capture_default_str();
     } else if constexpr (std::is_same_v<Value, std::vector<int32_t>>) {
       option->check(within(row.min, row.max));
+    } else if constexpr (std::is_same_v<Value, std::optional<uint64_t>>) {
+      option->check(unsigned_number());
     } else if (!row.choices.empty()) {
       option->check(CLI::IsMember(row.choices));
       // The name of the type says the value, the check says the choices; both would be too much.

@@ -36,8 +36,9 @@ void Progress::update(uint64_t done, uint64_t total, const char* unit) {
                  : static_cast<int>(100 * (static_cast<double>(done) / static_cast<double>(total)));
   const bool lines = style_ == ProgressStyle::kLines;
   const int step = lines ? kLineEveryPercent : 1;
-  if (shown_percent_ >= 0 && percent / step == shown_percent_ / step) return;
-  if (lines && percent == 0) return;
+  // The bar starts empty; the first line comes with the first ten percent.
+  const int shown = lines && shown_percent_ < 0 ? 0 : shown_percent_;
+  if (shown >= 0 && percent / step == shown / step) return;
   shown_percent_ = percent;
   std::string text;
   if (lines) {

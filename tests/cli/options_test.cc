@@ -134,8 +134,8 @@ TEST(Options, BadValuesNameTheOption) {
   refused({"run", "m", "--top-k", "-1"}, "--top-k");
   refused({"run", "m", "--top-p", "1.01"}, "--top-p");
   refused({"run", "m", "--min-p", "-1"}, "--min-p");
-  refused({"run", "m", "-n", "-5"}, "-n");
-  refused({"run", "m", "-n", "99999999999"}, "-n");
+  refused({"run", "m", "-n", "-5"}, "--tokens");
+  refused({"run", "m", "-n", "99999999999"}, "--tokens");
   refused({"run", "m", "--seed", "-1"}, "--seed");
   refused({"run", "m", "--seed", "18446744073709551616"}, "--seed");
   refused({"run", "m", "--nodes", "65"}, "--nodes");
@@ -153,7 +153,7 @@ TEST(Options, BadValuesNameTheOption) {
   refused({"run", "m", "--nonsense"}, "--nonsense");
   refused({"inspect", "m", "--temp", "1"}, "--temp");
   refused({"frobnicate"}, "frobnicate");
-  refused({}, "subcommand");
+  refused({}, "A subcommand is required");
 }
 
 TEST(Options, HelpComesFromTheTable) {
