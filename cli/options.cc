@@ -1,8 +1,11 @@
 #include "cli/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
+#include <string_view>
 #include <variant>
 
 #include "base/cat.h"
@@ -211,6 +214,15 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.require_subcommand(1);
   const std::vector<Row> rows = table();
   for (const CommandRow& row : kCommands) add_command(app, row, rows, parsed.options);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  const bool is_command = std::any_of(std::begin(kCommands), std::end(kCommands),
+                                      [&](const CommandRow& row) { return first == row.name; });
+  if (!first.empty() && !first.starts_with('-') && !is_command) {
+    // CLI11 would only say that some subcommand is missing.
+    parsed.exit_code = 2;
+    parsed.message = base::cat("numoe: there is no subcommand \"", first, "\"; see numoe --help\n");
+    return parsed;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
