@@ -56,7 +56,7 @@ class ArenaPlan {
 };
 
 struct ArenaOptions {
-  ArenaIdentity identity;
+  ArenaIdentity identity = {};
   int node = -1;      // OS node to bind to
   bool keep = false;  // stays when its last process ends
 };

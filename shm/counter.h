@@ -43,7 +43,7 @@ struct WaitOptions {
 };
 
 /// Spins for threads that share their core with others: sleeping soon lets the awaited one run.
-inline constexpr int kSpinPausesOversubscribed = 100;
+inline constexpr int kSpinPausesOversubscribed = 200;
 
 /// What one wait may still spend, and what it has spent; made anew for every wait.
 struct WaitBudget {
