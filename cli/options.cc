@@ -40,35 +40,39 @@ struct Row {
   unsigned commands;
   Target target;
   double min = -kInfinity, max = kInfinity;  // of numbers
-  std::vector<std::string> choices = {};     // of strings; empty: any
-  bool required = false;
+  std::string_view choices = {};             // of strings, separated by blanks; empty: any
+  enum { kOptional, kRequired } presence = kOptional;
 };
 
-std::vector<Row> table() {
-  const double ranks_max = base::kRanksMax, context_max = base::kContextMax;
-  const double int32_max = std::numeric_limits<int32_t>::max();
-  const double id_max = int32_max, threads_max = base::kThreadsPerRankMax;
-  using O = Options;
+constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
+using O = Options;
+
+// The table, in the order of the help; one function per group of rows.
+std::vector<Row> text_rows() {
   return {
-      {"model",
-       "MODEL",
-       "GGUF file (of a split model: its first part)",
-       kAll,
-       &O::model,
-       0,
-       0,
-       {},
-       true},
-      {"ids", "IDS", "token ids", kDetokenize, &O::ids, 0, id_max, {}, true},
+      {"model", "MODEL", "GGUF file (of a split model: its first part)", kAll, &O::model, 0, 0, "",
+       Row::kRequired},
+      {"ids", "IDS", "token ids", kDetokenize, &O::ids, 0, kInt32Max, "", Row::kRequired},
       {"-p,--prompt", "TEXT", "text to continue; without it a chat", kRun, &O::prompt},
       {"-p,--prompt", "TEXT", "text to cut into tokens; without it standard input", kTokenize,
        &O::prompt},
       {"-n,--tokens", "N", "tokens to generate; 0: up to the end or the context", kRun,
-       &O::max_tokens, 0, int32_max},
-      {"--tokens", "IDS", "token ids, as in \"1 2 3\"", kLogits, &O::tokens, 0, 0, {}, true},
-      {"-f,--file", "FILE", "text to measure on", kPerplexity, &O::file, 0, 0, {}, true},
+       &O::max_tokens, 0, kInt32Max},
+      {"--tokens", "IDS", "token ids, as in \"1 2 3\"", kLogits, &O::tokens, 0, 0, "",
+       Row::kRequired},
+      {"-f,--file", "FILE", "text to measure on", kPerplexity, &O::file, 0, 0, "", Row::kRequired},
+      {"--system", "TEXT", "system message of the chat", kRun, &O::system},
+      {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
+       &O::special},
+      {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
+      {"--json", "", "one JSON object", kInspect, &O::json},
+  };
+}
+
+std::vector<Row> sampling_rows() {
+  return {
       {"--temp", "T", "temperature; 0: always the best token", kRun, &O::temperature, 0, 1000},
-      {"--top-k", "K", "sample from the K best; 0: all", kRun, &O::top_k, 0, int32_max},
+      {"--top-k", "K", "sample from the K best; 0: all", kRun, &O::top_k, 0, kInt32Max},
       {"--top-p", "P", "sample from the fewest that reach this share; 1: all", kRun, &O::top_p, 0,
        1},
       {"--min-p", "P", "drop what is less likely than P times the best; 0: nothing", kRun,
@@ -79,53 +83,54 @@ std::vector<Row> table() {
       {"--frequency-penalty", "R", "subtract for each recent occurrence", kRun,
        &O::frequency_penalty, -2, 2},
       {"--penalty-window", "N", "tokens that count as recent; -1: all", kRun, &O::penalty_window,
-       -1, int32_max},
+       -1, kInt32Max},
       {"--seed", "S", "of the random draws; without it a new one, which is printed", kRun,
        &O::seed},
       {"--ignore-eos", "", "go on where the model would end", kRun, &O::ignore_eos},
-      {"--system", "TEXT", "system message of the chat", kRun, &O::system},
-      {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
-       &O::special},
-      {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
-      {"--json", "", "one JSON object", kInspect, &O::json},
+  };
+}
+
+std::vector<Row> cluster_rows() {
+  constexpr unsigned kBoth = kComputes | kWorker;
+  return {
       {"--nodes", "N",
        "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes", kComputes,
-       &O::nodes, 0, ranks_max},
+       &O::nodes, 0, base::kRanksMax},
       {"--threads-per-node", "T", "compute threads of a rank; 0: every core", kComputes,
-       &O::threads_per_node, 0, threads_max},
-      {"--isa",
-       "NAME",
-       "instruction set of the kernels",
-       kComputes | kWorker,
-       &O::isa,
-       0,
-       0,
-       {"auto", "reference", "scalar", "avx2", "avx512"}},
-      {"--kv-type",
-       "TYPE",
-       "of the KV cache; without it f16 (f32 with --isa reference)",
-       kComputes | kWorker,
-       &O::kv_type,
-       0,
-       0,
-       {"f16", "f32"}},
-      {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096",
-       kComputes | kWorker, &O::context, 0, context_max},
-      {"--chunk", "N", "positions computed in one step; 0: 128", kComputes | kWorker, &O::chunk, 0,
+       &O::threads_per_node, 0, base::kThreadsPerRankMax},
+      {"--isa", "NAME", "kernels: auto, reference, scalar, avx2 or avx512", kBoth, &O::isa, 0, 0,
+       "auto reference scalar avx2 avx512"},
+      {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
+       kBoth, &O::kv_type, 0, 0, "f16 f32"},
+      {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,
+       &O::context, 0, base::kContextMax},
+      {"--chunk", "N", "positions computed in one step; 0: 128", kBoth, &O::chunk, 0,
        base::kStepColumnsMax},
       {"--arena-dir", "DIR",
-       "where weights lie in shared memory; without it /run/numoe or /dev/shm", kComputes | kWorker,
+       "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth,
        &O::arena_directory},
       {"--stats", "", "speed, waits and memory afterwards", kComputes, &O::stats},
-      {"--rank", "R", "", kWorker, &O::rank, 0, ranks_max - 1},
-      {"--ranks", "N", "", kWorker, &O::ranks, 1, ranks_max},
-      {"--group", "ID", "", kWorker, &O::group, 0, 0, {}, true},
-      {"--endpoint", "URL", "", kWorker, &O::endpoint, 0, 0, {}, true},
+  };
+}
+
+std::vector<Row> worker_rows() {
+  return {
+      {"--rank", "R", "", kWorker, &O::rank, 0, base::kRanksMax - 1},
+      {"--ranks", "N", "", kWorker, &O::ranks, 1, base::kRanksMax},
+      {"--group", "ID", "", kWorker, &O::group, 0, 0, "", Row::kRequired},
+      {"--endpoint", "URL", "", kWorker, &O::endpoint, 0, 0, "", Row::kRequired},
       {"--incarnation", "N", "", kWorker, &O::incarnation},
-      {"--os-node", "N", "", kWorker, &O::os_node, -1, int32_max},
-      {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, {}, true},
+      {"--os-node", "N", "", kWorker, &O::os_node, -1, kInt32Max},
+      {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, "", Row::kRequired},
       {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
   };
+}
+
+std::vector<Row> table() {
+  std::vector<Row> rows;
+  for (const auto& group : {text_rows(), sampling_rows(), cluster_rows(), worker_rows()})
+    rows.insert(rows.end(), group.begin(), group.end());
+  return rows;
 }
 
 struct CommandRow {
@@ -170,6 +175,16 @@ CLI::Validator unsigned_number() {
       "");
 }
 
+CLI::Validator one_of(std::string_view choices) {
+  return CLI::Validator(
+      [choices](const std::string& text) -> std::string {
+        for (const std::string& choice : CLI::detail::split(std::string(choices), ' '))
+          if (text == choice) return {};
+        return base::cat("must be one of ", choices, ", not \"", text, "\"");
+      },
+      "");
+}
+
 template <class Value>
 CLI::Option* add(CLI::App& app, const Row& row, Value& value) {
   if constexpr (std::is_same_v<Value, bool>) {
@@ -184,9 +199,7 @@ CLI::Option* add(CLI::App& app, const Row& row, Value& value) {
     } else if constexpr (std::is_same_v<Value, std::optional<uint64_t>>) {
       option->check(unsigned_number());
     } else if (!row.choices.empty()) {
-      option->check(CLI::IsMember(row.choices));
-      // The name of the type says the value, the check says the choices; both would be too much.
-      option->type_name("");
+      option->check(one_of(row.choices));
     }
     return option;
   }
@@ -200,7 +213,9 @@ void add_command(CLI::App& app, const CommandRow& row, const std::vector<Row>& r
   for (const Row& option : rows) {
     if ((option.commands & bit(row.command)) == 0) continue;
     std::visit(
-        [&](auto member) { add(*command, option, options.*member)->required(option.required); },
+        [&](auto member) {
+          add(*command, option, options.*member)->required(option.presence == Row::kRequired);
+        },
         option.target);
   }
 }

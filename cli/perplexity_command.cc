@@ -1,8 +1,7 @@
 // How well a model predicts a text: exp of the mean negative log-probability of its tokens.
 //
 // The text is cut into chunks of --ctx tokens, whole ones only, no BOS; in each the tokens of the
-// second half are scored, so that every scored token has at least half a chunk of context. The
-// first token of the second half counts as context, as it does in the tools this is compared with.
+// second half are scored, so that every scored token has at least half a chunk of context.
 #include <cerrno>
 #include <cmath>
 #include <cstdio>

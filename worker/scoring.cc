@@ -6,12 +6,14 @@
 #include <limits>
 
 #include "base/check.h"
+#include "kernels/math.h"
 
 namespace worker {
 
 namespace {
 
 constexpr int kCountMax = 64;
+constexpr double kNegligible = -100;
 
 float ordered(float logit) {
   return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
@@ -21,11 +23,16 @@ float ordered(float logit) {
 
 float log_probability(std::span<const float> logits, int32_t token) {
   CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(), "token ", token);
-  const double best = *std::max_element(logits.begin(), logits.end());
+  const double best = ordered(*std::max_element(
+      logits.begin(), logits.end(), [](float a, float b) { return ordered(a) < ordered(b); }));
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - best);
+  for (const float logit : logits) {
+    const double difference = static_cast<double>(logit) - best;
+    // Smaller ones would be less than the rounding of the sum.
+    if (difference > kNegligible) sum += kernels::exp_f64(difference);
+  }
   return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - best -
-                            std::log(sum));
+                            kernels::log_f64(sum));
 }
 
 void append_best(std::span<const float> logits, int count, std::vector<int32_t>& ids,

@@ -21,6 +21,14 @@ TEST(Scoring, LargeLogitsDoNotOverflow) {
   EXPECT_FLOAT_EQ(log_probability(logits, 2), -20000.3133f);
 }
 
+TEST(Scoring, LogitsThatAreNoNumbersCountAsNothing) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits = {nan, 1, 1, -infinity, nan};
+  EXPECT_NEAR(log_probability(logits, 1), std::log(0.5), 1e-6);
+  EXPECT_EQ(log_probability(logits, 3), -infinity);
+}
+
 TEST(Scoring, BestComeFirstAndLowerIdsFirstAmongEquals) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> logits = {nan, 3, 7, 7, -1, 7, nan};
