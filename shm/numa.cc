@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
 #include <system_error>
 
 #include "base/cat.h"
@@ -78,6 +82,34 @@ PageNodes page_nodes(const void* address, size_t bytes, size_t stride) {
       if (result.pages_on_node.size() <= node) result.pages_on_node.resize(node + 1);
       ++result.pages_on_node[node];
     }
+  }
+  return result;
+}
+
+// A line is "7f0000000000 bind:1 file=… dirty=… N0=12 N1=4 kernelpagesize_kB=4": the start of a
+// mapping and its pages by node. Lines are in order of addresses.
+PageNodes mapping_nodes(const void* address) {
+  PageNodes result;
+  std::FILE* maps = std::fopen("/proc/self/numa_maps", "re");
+  if (maps == nullptr) {
+    result.permitted = false;
+    return result;
+  }
+  std::string found;
+  char line[4096];
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    if (std::strtoull(line, nullptr, 16) > reinterpret_cast<uintptr_t>(address)) break;
+    found = line;
+  }
+  std::fclose(maps);
+  std::istringstream words(found);
+  for (std::string word; words >> word;) {
+    unsigned node;
+    unsigned long pages;
+    if (std::sscanf(word.c_str(), "N%u=%lu", &node, &pages) != 2 || node >= kNodesMax) continue;
+    if (result.pages_on_node.size() <= node) result.pages_on_node.resize(node + 1);
+    result.pages_on_node[node] += pages;
+    result.pages_asked += pages;
   }
   return result;
 }

@@ -25,7 +25,7 @@ base::Result<Bind> bind_to_node(void* address, size_t bytes, int node);
 /// Where the pages of a range are.
 struct PageNodes {
   bool permitted = true;                // false: the system does not say; all counts are 0
-  std::vector<uint64_t> pages_on_node;  // [highest node seen + 1], pages of the base size
+  std::vector<uint64_t> pages_on_node;  // [highest node seen + 1], pages of the size asked about
   uint64_t pages_absent = 0;            // never touched, or swapped out
   uint64_t pages_asked = 0;
 
@@ -35,5 +35,9 @@ struct PageNodes {
 
 /// Asks for every `stride`-th page of a range with move_pages. REQUIRES: stride >= 1.
 PageNodes page_nodes(const void* address, size_t bytes, size_t stride = 1);
+
+/// The same for the whole mapping that holds `address`, from /proc/self/numa_maps: only totals, of
+/// pages that this process touched, but permitted where move_pages is not.
+PageNodes mapping_nodes(const void* address);
 
 }  // namespace shm

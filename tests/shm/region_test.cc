@@ -88,6 +88,11 @@ TEST_F(RegionTest, PagesAreWhereTheyWereBound) {
   EXPECT_EQ(nodes.pages_absent, 0u);
   EXPECT_EQ(nodes.share_on(0), 1.0);
   EXPECT_EQ(nodes.share_on(1), 0.0);
+  const PageNodes totals = mapping_nodes(region->data() + 5000);
+  if (totals.permitted) {
+    EXPECT_EQ(totals.pages_asked, 64u);
+    EXPECT_EQ(totals.share_on(0), 1.0);
+  }
   EXPECT_EQ(page_nodes(region->data(), region->bytes(), 7).pages_asked, 10u);
 }
 
