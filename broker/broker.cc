@@ -75,12 +75,12 @@ void Broker::on_hello(const std::string& peer, const proto::Header& header,
   if (closing_) return send(peer, proto::Shutdown{*closing_});
   const std::string reason = refusal(header, hello);
   if (!reason.empty()) return send(peer, proto::HelloReply{.reason = reason});
+  uint64_t& newest = newest_[header.node_id];
+  if (header.incarnation < newest) return;  // the last words of one that was replaced
+  newest = header.incarnation;
   const auto found = members_.find(hello.rank);
-  if (found != members_.end() && found->second.incarnation != header.incarnation) {
-    // A late hello of the incarnation that we know was replaced cannot come: a routing id belongs
-    // to one incarnation, and messages of one peer keep their order.
+  if (found != members_.end() && found->second.incarnation != header.incarnation)
     lose_group({base::Code::kPeerLost, base::cat("worker ", header.node_id, " was started again")});
-  }
   Member& member = members_[hello.rank];
   member.peer = peer;
   member.incarnation = header.incarnation;

@@ -134,8 +134,9 @@ class Broker {
   uint64_t plan_epoch_ = 1;
   uint64_t sequence_ = 0;
   uint64_t last_request_id_ = 0;
-  std::map<int, Member> members_;       // by rank
-  std::optional<std::string> closing_;  // why, after shut_down()
+  std::map<int, Member> members_;           // by rank
+  std::map<std::string, uint64_t> newest_;  // incarnation of each node that was ever accepted
+  std::optional<std::string> closing_;      // why, after shut_down()
   std::map<uint64_t, Live> live_;
   std::vector<Outgoing> outbox_;
   std::vector<Event> events_;

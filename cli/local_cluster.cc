@@ -1,6 +1,7 @@
 #include "cli/local_cluster.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 
@@ -109,6 +110,11 @@ base::Status LocalCluster::set_up(const LocalClusterOptions& options) {
 }
 
 base::Status LocalCluster::start_workers(const LocalClusterOptions& options) {
+  // A clock that the next start finds later.
+  const auto incarnation =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                std::chrono::system_clock::now().time_since_epoch())
+                                .count());
   for (int rank = 0; rank < ranks_; rank++) {
     const shm::RankPlacement& place = placement_.ranks[static_cast<size_t>(rank)];
     worker::RankHostOptions own = options.rank;
@@ -118,10 +124,9 @@ base::Status LocalCluster::start_workers(const LocalClusterOptions& options) {
     own.os_node = place.os_node;
     own.cpus = place.cpus;
     own.oversubscribed = placement_.oversubscribed;
-    ASSIGN_OR_RETURN(
-        ChildProcess process,
-        ChildProcess::start(options.program, worker_arguments(own, endpoint_, random_bits()),
-                            signals_));
+    ASSIGN_OR_RETURN(ChildProcess process,
+                     ChildProcess::start(options.program,
+                                         worker_arguments(own, endpoint_, incarnation), signals_));
     workers_.push_back(std::move(process));
   }
   return {};

@@ -69,6 +69,8 @@ class LocalCluster {
                              const std::function<void(int64_t)>& on_positions);
   base::Result<proto::StatsReply> stats();
 
+  /// Of all requests so far; scored tokens count as prompt.
+  const proto::Usage& usage() const { return usage_; }
   int ranks() const { return ranks_; }
   /// What rank `rank` said when it was ready.
   const proto::Ready& ready(int rank) const { return *broker_->rank(rank)->ready; }
@@ -108,6 +110,7 @@ class LocalCluster {
   std::optional<broker::Broker> broker_;
   std::vector<ChildProcess> workers_;  // by rank
   std::vector<broker::Event> events_;  // not yet looked at
+  proto::Usage usage_;
 };
 
 }  // namespace cli

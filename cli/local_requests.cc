@@ -45,12 +45,15 @@ base::Result<Generated> LocalCluster::generate(
     }
     return chunk.finish != proto::Finish::kNone;
   }));
+  usage_.prompt_tokens += generated.usage.prompt_tokens;
+  usage_.generated_tokens += generated.usage.generated_tokens;
   if (generated.finish == proto::Finish::kError) return error;
   return generated;
 }
 
 base::Result<Scored> LocalCluster::score(proto::ScoreRequest request,
                                          const std::function<void(int64_t)>& on_positions) {
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
   ASSIGN_OR_RETURN(const uint64_t id, broker_->score(std::move(request), clock_.now()));
   Scored scored;
   base::Error error;
@@ -73,6 +76,7 @@ base::Result<Scored> LocalCluster::score(proto::ScoreRequest request,
     return finish != proto::Finish::kNone;
   }));
   if (finish == proto::Finish::kError) return error;
+  usage_.prompt_tokens += tokens;
   return scored;
 }
 

@@ -22,10 +22,11 @@ std::string rounded(double value) {
   return text;
 }
 
-std::string speed(uint64_t columns, uint64_t ns) {
-  if (columns == 0 || ns == 0) return base::cat(columns, " tokens");
+/// `tokens` as the user counts them, the speed by the steps that computed `columns` of them.
+std::string speed(int64_t tokens, uint64_t columns, uint64_t ns) {
+  if (columns == 0 || ns == 0) return base::cat(tokens, " tokens");
   const double per_second = static_cast<double>(columns) * 1e9 / static_cast<double>(ns);
-  return base::cat(columns, " tokens, ", rounded(per_second), " tok/s");
+  return base::cat(tokens, " tokens, ", rounded(per_second), " tok/s");
 }
 
 }  // namespace
@@ -95,12 +96,13 @@ base::Status print(std::string_view text) {
 
 base::Status print_stats(LocalCluster& cluster) {
   ASSIGN_OR_RETURN(const proto::StatsReply stats, cluster.stats());
+  const proto::Usage& usage = cluster.usage();
   const double wait_share = stats.step_ns == 0 ? 0
                                                : 100 * static_cast<double>(stats.wait_ns) /
                                                      static_cast<double>(stats.step_ns);
   std::string text = base::cat(
-      "prompt:    ", speed(stats.prefill_columns, stats.prefill_ns),
-      "\ngenerated: ", speed(stats.decode_columns, stats.decode_ns),
+      "prompt:    ", speed(usage.prompt_tokens, stats.prefill_columns, stats.prefill_ns),
+      "\ngenerated: ", speed(usage.generated_tokens, stats.decode_columns, stats.decode_ns),
       "\nwaits:     ", rounded(stats.waits_per_layer), " per layer, ", rounded(wait_share),
       " % of the time\nKV blocks: ", stats.kv_blocks_peak, " used of ", stats.kv_block_count, "\n");
   for (int rank = 0; rank < cluster.ranks(); rank++) {

@@ -26,7 +26,7 @@ namespace worker {
 
 struct WorkerOptions {
   std::string node_id = {};  // at most proto::kNodeIdBytesMax bytes
-  uint64_t incarnation = 0;  // another one after each start
+  uint64_t incarnation = 0;  // greater after each start
   int rank = 0, rank_count = 1;
   std::string model_fingerprint = {};  // of what it is going to load
   std::string program_version = {};

@@ -19,7 +19,7 @@ namespace worker {
 struct WorkerProcessOptions {
   std::string endpoint;      // of the broker
   std::string node_id;       // at most proto::kNodeIdBytesMax bytes
-  uint64_t incarnation = 0;  // another one after each start
+  uint64_t incarnation = 0;  // greater after each start
   std::string program_version;
   RankHostOptions rank;
 };

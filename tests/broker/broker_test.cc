@@ -252,6 +252,19 @@ TEST(Broker, RefusesAtTheDoorWithBothSides) {
   EXPECT_NE(reply.reason.find("1.0"), std::string::npos);
 }
 
+TEST(Broker, ALateHelloOfAReplacedIncarnationIsNotHeard) {
+  Alone alone;
+  const proto::Hello hello{
+      .rank_count = 2, .numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
+  alone.answer_to("a#2", Alone::from("a", 2, hello));
+  alone.broker.on_message("a#1", Alone::from("a", 1, hello), 0);
+  EXPECT_TRUE(alone.broker.take_outbox().empty());
+  for (const Event& event : alone.broker.take_events())
+    EXPECT_FALSE(std::holds_alternative<GroupLostEvent>(event));
+  EXPECT_TRUE(
+      std::get<proto::HelloReply>(alone.answer_to("a#2", Alone::from("a", 2, hello))).accepted);
+}
+
 TEST(Broker, WhoComesAfterTheEndIsToldToStop) {
   Alone alone;
   alone.broker.shut_down("over");
