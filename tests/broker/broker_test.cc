@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 
 #include "base/limits.h"
@@ -316,6 +317,33 @@ TEST(Broker, ALeaderThatAnswersNonsenseIsDropped) {
       0);
   EXPECT_FALSE(broker.ready());
   EXPECT_EQ(broker.live_requests(), 0);
+}
+
+TEST(Broker, RepeatedAndEarlyChunksAreAnsweredWithWhatIsHere) {
+  Broker broker({.rank_count = 1, .model_fingerprint = "model"});
+  const proto::Hello hello{.numerics_version = base::kNumericsVersion,
+                           .model_fingerprint = "model"};
+  broker.on_message("a#1", Alone::from("a", 1, hello), 0);
+  broker.on_message(
+      "a#1", Alone::from("a", 1, proto::Ready{.vocabulary = 9, .context = 9, .columns_max = 9}, 1),
+      0);
+  const uint64_t id = *broker.generate({.prompt = {1}}, 0);
+  broker.take_outbox();
+  broker.take_events();
+  // The index sent, and the next one that an answer names; none if there is no answer.
+  const std::pair<uint64_t, std::optional<uint64_t>> cases[] = {
+      {0, std::nullopt}, {0, 1}, {5, 1}, {1, std::nullopt}, {0, 2}};
+  for (const auto& [index, answer] : cases) {
+    const proto::TokenChunk chunk{.request_id = id, .index = index, .tokens = {3}};
+    broker.on_message("a#1", Alone::from("a", 1, chunk, 1), 0);
+    const auto out = broker.take_outbox();
+    ASSERT_EQ(out.size(), answer ? 1u : 0u) << index;
+    if (answer) {
+      EXPECT_EQ(std::get<proto::Ack>(proto::parse(out[0].message)->body).next_index, *answer);
+    }
+  }
+  EXPECT_EQ(broker.take_events().size(), 2u);
+  EXPECT_EQ(broker.tokens(id), (std::vector<int32_t>{1, 3, 3}));
 }
 
 TEST(Broker, ChunksOfNobodyAreAcknowledgedAndCancelled) {

@@ -328,6 +328,9 @@ TEST(Envelope, RawFramesMustBeTheAnnouncedOnes) {
   extra.frames.push_back("xxxx");
   shorter.frames[1].pop_back();
   many.frames.resize(kFramesMax + 1);
+  Message one_float_less = good;
+  one_float_less.frames[1].resize(8);
+  EXPECT_TRUE(contains(refusal(one_float_less), "8 bytes, 12 were announced"));
   for (const Message& bad : {missing, extra, shorter, many, Message{}}) refusal(bad);
   Message cancel = encode(envelope(Cancel{1}));
   wire::Envelope raw;

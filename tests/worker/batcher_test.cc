@@ -170,6 +170,18 @@ TEST(Batcher, BlocksAreDistinctAndTakenAsNeeded) {
   EXPECT_EQ(batcher.parts()[0].id, 3u);
 }
 
+TEST(Batcher, ARemovedSequenceGivesItsReservationBack) {
+  Batcher batcher(shape(512, 10));
+  batcher.add(sequence(1, 65, 640));  // all blocks reserved, two of them taken
+  batcher.add(sequence(2, 65, 640));
+  ASSERT_NE(batcher.plan(), nullptr);
+  batcher.complete();
+  EXPECT_EQ(batcher.running(), 1);
+  batcher.remove(1);
+  ASSERT_NE(batcher.plan(), nullptr);
+  EXPECT_EQ(batcher.parts()[0].id, 2u);
+}
+
 TEST(Batcher, NeverMoreSequencesThanAStepHolds) {
   Batcher batcher(shape(512, 512));
   for (uint64_t id = 1; id <= 100; id++) batcher.add(sequence(id, 2, 2));
