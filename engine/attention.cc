@@ -17,10 +17,6 @@ namespace engine {
 
 namespace {
 
-size_t as_size(int64_t n) {
-  return static_cast<size_t>(n);
-}
-
 void add_bias(const kernels::Ops& ops, const float* bias, int64_t n, float* y) {
   if (bias != nullptr) ops.add(y, bias, n, y);
 }
@@ -51,9 +47,7 @@ base::Wait Pass::project(size_t layer) {
   const auto fill = [&](int64_t c, float* x) {
     if (layer == 0) {
       const int32_t token = step_.columns()[as_size(c)].token;
-      int owner = 0;
-      while (!rank_.options.plan->ranks[as_size(owner)].vocabulary.contains(token)) owner++;
-      std::copy_n(incoming(owner) + c * rank_.spec.hidden, rank_.spec.hidden, x);
+      std::copy_n(incoming(owner_of(token)) + c * rank_.spec.hidden, rank_.spec.hidden, x);
     } else {
       assemble([&](int r) { return share_of(r, layer - 1).hidden; }, 1, c, x);
     }

@@ -37,6 +37,11 @@ class Buffer {
   size_t size_ = 0;
 };
 
+/// A count or index that is known not to be negative.
+constexpr size_t as_size(int64_t n) {
+  return static_cast<size_t>(n);
+}
+
 /// `n` rounded up to a multiple of `multiple`.
 constexpr size_t round_up(size_t n, size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;

@@ -14,14 +14,6 @@
 
 namespace engine {
 
-namespace {
-
-size_t as_size(int64_t n) {
-  return static_cast<size_t>(n);
-}
-
-}  // namespace
-
 base::Wait Pass::feed_forward(size_t layer) {
   const model::Block& block = rank_.spec.blocks[layer];
   const BlockWeights& weights = rank_.options.weights->blocks[layer];

@@ -1,6 +1,7 @@
 // The way of a step through all layers, and what every part of it uses: gathers, barriers,
 // products.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -9,10 +10,6 @@
 namespace engine {
 
 namespace {
-
-size_t as_size(int64_t n) {
-  return static_cast<size_t>(n);
-}
 
 // Counts the time between its construction and destruction as waiting.
 class WaitTimer {
@@ -32,19 +29,13 @@ class WaitTimer {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// The rank whose vocabulary rows hold `token`.
-int owner_of(const plan::Plan& plan, int32_t token) {
-  int rank = 0;
-  while (!plan.ranks[as_size(rank)].vocabulary.contains(token)) rank++;
-  return rank;
-}
-
 }  // namespace
 
 base::Wait Pass::run() {
   scratch_.layer_waits = 0;
   scratch_.wait_ns = 0;
   std::fill_n(scratch_.faults.data(), columns(), -1);
+  if (scratch_.thread == 0) std::fill_n(rank_.bad_logits.data(), step_.wanted().size(), 0);
   base::Wait wait = embed();
   if (wait != base::Wait::kOk) return wait;
   scratch_.layer_waits = 0;
@@ -89,6 +80,13 @@ float* Pass::outgoing() {
 const float* Pass::incoming(int rank) const {
   return reinterpret_cast<const float*>(
       rank_.options.exchange->incoming(scratch_.sequence - 1, rank));
+}
+
+// The rank whose vocabulary rows hold `token`.
+int Pass::owner_of(int32_t token) const {
+  int rank = 0;
+  while (!rank_.options.plan->ranks[as_size(rank)].vocabulary.contains(token)) rank++;
+  return rank;
 }
 
 // This thread's even part of [0, total).
@@ -158,9 +156,8 @@ base::Wait Pass::embed() {
   const plan::Range rows = own_rows(part(panels), own.size());
   for (int c = 0; c < columns() && !rows.empty(); c++) {
     const int32_t token = step_.columns()[as_size(c)].token;
-    std::copy_n(
-        incoming(owner_of(*rank_.options.plan, token)) + c * hidden + own.begin + rows.begin,
-        rows.size(), rank_.hidden.data() + c * own.size() + rows.begin);
+    std::copy_n(incoming(owner_of(token)) + c * hidden + own.begin + rows.begin, rows.size(),
+                rank_.hidden.data() + c * own.size() + rows.begin);
   }
   return wait;
 }
@@ -210,9 +207,14 @@ base::Wait Pass::final_logits() {
       const plan::Range copied{std::max(rows.begin, mine_of_all.begin),
                                std::min(rows.end, mine_of_all.end)};
       for (size_t i = 0; i < count && copied.begin < copied.end; i++) {
-        std::copy_n(incoming(r) + as_size(rows.size()) * i + copied.begin - rows.begin,
-                    copied.size(),
+        const float* from = incoming(r) + as_size(rows.size()) * i + copied.begin - rows.begin;
+        std::copy_n(from, copied.size(),
                     rank_.logits.data() + (first + i) * as_size(vocabulary) + copied.begin);
+        const auto finite = [](float logit) { return std::isfinite(logit); };
+        if (!std::all_of(from, from + copied.size(), finite)) {
+          // Any thread may say so; run() reads it after all threads have ended.
+          std::atomic_ref(rank_.bad_logits[first + i]).store(1, std::memory_order_relaxed);
+        }
       }
     }
   }

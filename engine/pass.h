@@ -100,6 +100,7 @@ struct Rank {
   Activations normed;           // [columns] input of q k v, output, router, gate and up
   Activations intermediate;     // [columns * entries] input of down
   Buffer<float> logits;         // [logit columns][vocabulary], leader only
+  Buffer<int32_t> bad_logits;   // [logit columns] 1 if one of its logits is not finite
   Buffer<int32_t> fault_layer;  // [columns], written by thread 0
   Buffer<int32_t> identity;     // [columns * entries] 0, 1, 2, …
 };
@@ -164,6 +165,7 @@ class Pass {
   plan::Range part(int64_t total) const;
   plan::Range own_rows(plan::Range panels, int64_t rows) const;
   const plan::BlockShare& share_of(int rank, size_t layer) const;
+  int owner_of(int32_t token) const;
   float* outgoing();
   const float* incoming(int rank) const;
   void multiply(const Product& product);

@@ -9,10 +9,6 @@ namespace engine {
 
 namespace {
 
-size_t as_size(int64_t n) {
-  return static_cast<size_t>(n);
-}
-
 int64_t entries_per_column(const model::Block& block) {
   return block.experts ? block.experts->used : 1;
 }
@@ -123,6 +119,7 @@ Rank::Rank(const RankOptions& o)
   intermediate = Activations(entries, limits.width);
   if (o.keeps_logits) logits = Buffer<float>(as_size(o.shape.logit_columns_max * spec.vocabulary));
   fault_layer = Buffer<int32_t>(columns);
+  bad_logits = Buffer<int32_t>(as_size(o.shape.logit_columns_max));
   identity = Buffer<int32_t>(entries);
   std::iota(identity.data(), identity.data() + entries, 0);
 

@@ -73,10 +73,14 @@ base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
   }
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   stats_.steps++;
-  stats_.layer_waits = scratch_[0]->layer_waits;
+  if (view_.one_column_each()) stats_.layer_waits = scratch_[0]->layer_waits;
   stats_.wait_ns += scratch_[0]->wait_ns;
   stats_.step_ns +=
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  for (size_t i = 0; i < view_.wanted().size() && rank_->options.keeps_logits; i++) {
+    int32_t& fault = rank_->fault_layer[as_size(view_.wanted()[i])];
+    if (fault < 0 && rank_->bad_logits[i] != 0) fault = kLogitsFault;
+  }
   const size_t rows = rank_->options.keeps_logits ? view_.wanted().size() : 0;
   return StepOutput{
       .logits = {rank_->logits.data(), rows * static_cast<size_t>(options_.shape.vocabulary)},

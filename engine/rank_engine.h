@@ -18,7 +18,7 @@ namespace engine {
 /// Counted since the start; of this rank.
 struct RankStats {
   uint64_t steps = 0;
-  uint64_t layer_waits = 0;  // waits of thread 0 inside the layers of the last step
+  uint64_t layer_waits = 0;  // waits of thread 0 inside the layers of the last decode step
   uint64_t layers = 0;       // of the model
   uint64_t wait_ns = 0;      // thread 0 waiting in gathers and barriers, all steps
   uint64_t step_ns = 0;      // all steps

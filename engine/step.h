@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -27,11 +28,15 @@ struct Step {
   std::vector<std::vector<int32_t>> block_tables;
 };
 
+/// In StepOutput::fault_layer: no layer, the logits.
+inline constexpr int32_t kLogitsFault = std::numeric_limits<int32_t>::max();
+
 /// What a step gave. Borrowed from the runner, valid until its next run().
 struct StepOutput {
-  std::span<const float> logits;         // [columns that wanted them, in order][vocabulary]
-  std::span<const int32_t> fault_layer;  // [columns] -1, or the layer whose router scores were not
-                                         // finite: the column's results are void
+  std::span<const float> logits;  // [columns that wanted them, in order][vocabulary]
+  /// [columns] -1; or the layer whose router scores were not finite; or kLogitsFault if the
+  /// column's logits were not. Its results are void then.
+  std::span<const int32_t> fault_layer;
 };
 
 struct RunnerShape {

@@ -20,7 +20,9 @@ double exp_f64(double x);
 struct SinCos {
   double sin, cos;
 };
-/// Sine and cosine of |x| <= 2^21, absolute error at most 1e-13.
+/// Largest angle whose sine and cosine are exact, in radians.
+inline constexpr double kAngleMax = 2097152;  // 2^21
+/// Sine and cosine of |x| <= kAngleMax, absolute error at most 1e-13.
 SinCos sincos_f64(double x);
 
 /// Scaling of rotary embeddings.

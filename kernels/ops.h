@@ -81,8 +81,8 @@ enum class RopePairs : uint32_t {
 };
 
 struct Ops {
-  const char* name;    // as given to --isa
-  bool is_reference;   // another arithmetic: exact dequantisation, plain loops
+  const char* name;                     // as given to --isa
+  bool is_reference;                    // another arithmetic: exact dequantisation, plain loops
   MatmulFunction matmul[kLayoutCount];  // nullptr where the ISA has no such layout
 
   /// Quantises x [k] into `out` [activation_bytes(kQ8, k)]. REQUIRES: x finite, k multiple of 32.

@@ -4,8 +4,8 @@
 
 #include "base/cat.h"
 #include "model/gguf.h"
-#include "model/printable.h"
 #include "model/model.h"
+#include "model/printable.h"
 
 namespace model {
 

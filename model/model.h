@@ -123,7 +123,7 @@ struct BlockTensors {
   const TensorInfo* attention_output_bias = nullptr;
   const TensorInfo *q_norm = nullptr, *k_norm = nullptr;
   const TensorInfo* ffn_norm = nullptr;
-  const TensorInfo* router = nullptr;  // [hidden, experts]
+  const TensorInfo* router = nullptr;                                // [hidden, experts]
   const TensorInfo *gate = nullptr, *up = nullptr, *down = nullptr;  // dense, or of all experts
   const TensorInfo* gate_up = nullptr;  // instead of gate and up: gate rows, then up rows
 };

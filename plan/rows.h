@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -55,5 +56,10 @@ std::vector<Range> split_rows(int64_t total, const std::vector<double>& shares, 
 
 /// Errors: kInvalidArgument for a rank count outside [1, kRanksMax] or shares that do not fit it.
 base::Result<Plan> plan_rows(const model::ModelSpec& spec, const RowsOptions& options);
+
+/// The plan in a few lines for people: what each rank owns of the first layer and of the
+/// vocabulary, which KV heads are kept by more than one rank and what that costs, which ranks own
+/// no head.
+std::string describe(const Plan& plan, const model::ModelSpec& spec);
 
 }  // namespace plan

@@ -207,13 +207,15 @@ void Leader::on_part(const Part& part, const engine::StepOutput& output, base::T
   for (int column = part.first_column; column < part.first_column + part.column_count; column++) {
     const int32_t layer = output.fault_layer[static_cast<size_t>(column)];
     if (layer < 0) continue;
-    finish(
-        part.id, proto::Finish::kError,
-        {base::Code::kBrokenFile,
-         base::cat("the router of layer ", layer, " gave scores that are not finite at position ",
-                   part.first_position + column - part.first_column,
-                   "; the weights of this file overflow on this input")},
-        now);
+    finish(part.id, proto::Finish::kError,
+           {base::Code::kBrokenFile,
+            base::cat(layer == engine::kLogitsFault
+                          ? std::string("the output gave logits")
+                          : base::cat("the router of layer ", layer, " gave scores"),
+                      " that are not finite at position ",
+                      part.first_position + column - part.first_column,
+                      "; the weights of this file overflow on this input")},
+           now);
     return;
   }
   if (requests_.at(part.id).scores) {

@@ -9,12 +9,14 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/cat.h"
 #include "kernels/finite.h"
 #include "kernels/ops.h"
+#include "shm/checksum.h"
 
 namespace worker {
 
@@ -192,44 +194,18 @@ base::Status load_weights(const model::Model& model, const engine::WeightMap& ma
   return loading.result();
 }
 
-namespace {
-
-// FNV-1a over the bytes given; order matters.
-class Hash {
- public:
-  void add(const void* data, size_t size) {
-    const auto* bytes = static_cast<const unsigned char*>(data);
-    for (size_t i = 0; i < size; i++) state_ = (state_ ^ bytes[i]) * 0x100000001b3ull;
-  }
-  void add(uint64_t number) { add(&number, sizeof number); }
-  void add(const std::string& text) {
-    add(text.size());
-    add(text.data(), text.size());
-  }
-  uint64_t value() const { return state_; }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325ull;
-};
-
-}  // namespace
-
 uint64_t model_fingerprint(const model::Model& model) {
-  Hash hash;
-  hash.add(model.spec.architecture);
+  std::string text = model.spec.architecture;
   for (const model::SourceFile& file : model.directory->files) {
-    for (const uint64_t part :
-         {file.bytes, file.device, file.inode, static_cast<uint64_t>(file.mtime_ns)}) {
-      hash.add(part);
-    }
+    text += base::cat('\n', file.bytes, ' ', file.device, ' ', file.inode, ' ', file.mtime_ns, ' ',
+                      file.ctime_ns);
   }
   for (const model::TensorInfo& tensor : model.directory->tensors) {
-    hash.add(tensor.name);
-    hash.add(static_cast<uint64_t>(tensor.type));
-    hash.add(&tensor.shape, sizeof tensor.shape);
-    hash.add(tensor.offset);
+    text +=
+        base::cat('\n', tensor.name, ' ', static_cast<uint32_t>(tensor.type), ' ', tensor.offset);
+    for (const int64_t length : tensor.shape) text += base::cat(' ', length);
   }
-  return hash.value();
+  return shm::hash64(std::as_bytes(std::span(text)));
 }
 
 }  // namespace worker

@@ -1,9 +1,11 @@
 #include "worker/rank_host.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/cat.h"
 #include "base/limits.h"
+#include "shm/pin.h"
 #include "worker/loader.h"
 
 namespace worker {
@@ -67,6 +69,9 @@ std::string RankHost::fingerprint() const {
 }
 
 base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  // From here on this thread runs on the rank's node: whoever reserves memory decides where it lies
+  // if it cannot be bound.
+  if (options_.cpus[0] >= 0) RETURN_IF_ERROR(shm::pin_thread(options_.cpus[0]));
   RETURN_IF_ERROR(join());
   RETURN_IF_ERROR(reserve());
   {
@@ -77,6 +82,7 @@ base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_pr
     }
     RETURN_IF_ERROR(load_weights(model_, map_, arena_->data(0), load));
   }
+  RETURN_IF_ERROR(check_rope());
   RETURN_IF_ERROR(arena_->seal());
   ASSIGN_OR_RETURN(engine_, engine::RankEngine::start({.model = &model_,
                                                        .plan = plan_,
@@ -93,6 +99,32 @@ base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_pr
     leader_ = std::make_unique<engine::LeaderRunner>(*engine_, &group_->board());
   } else {
     follower_ = std::make_unique<engine::Follower>(*engine_, group_->board());
+  }
+  return {};
+}
+
+// Angles are exact up to 2^21 radians (kernels/math.h); the first pair turns by 1 / factor a
+// position.
+base::Status RankHost::check_rope() const {
+  const float smallest =
+      static_cast<float>(shape_.context) / static_cast<float>(kernels::kAngleMax);
+  const auto fits = [&](float divisor) { return std::isfinite(divisor) && divisor >= smallest; };
+  const auto error = [](std::string_view what, float divisor) {
+    return base::Error{base::Code::kBrokenFile,
+                       base::cat(what, " divides rope frequencies by ", divisor,
+                                 ", which gives angles that cannot be computed")};
+  };
+  for (const model::Block& block : model_.spec.blocks) {
+    if (!fits(block.attention.rope.factor)) {
+      return error("rope.scaling.factor", block.attention.rope.factor);
+    }
+  }
+  const engine::Weights weights = engine::bind_weights(map_, arena_->data(0));
+  for (int64_t i = 0; weights.rope_factors != nullptr && i < model_.rope_factors->row_length();
+       i++) {
+    if (!fits(weights.rope_factors[i])) {
+      return error(model_.rope_factors->name, weights.rope_factors[i]);
+    }
   }
   return {};
 }
@@ -176,10 +208,6 @@ RankReport RankHost::report() const {
   }
   if (engine_) report.engine = engine_->stats();
   return report;
-}
-
-void RankHost::abort() {
-  if (group_) group_->abort();
 }
 
 }  // namespace worker

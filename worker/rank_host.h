@@ -42,7 +42,6 @@ struct RankHostOptions {
 struct RankReport {
   uint64_t weight_bytes = 0, kv_bytes = 0;
   uint64_t huge_page_bytes = 0;  // of the weights
-  std::string bind;              // how the memory was bound to its node
   engine::RankStats engine;
 };
 
@@ -68,12 +67,11 @@ class RankHost {
   base::Result<bool> follow(base::TimeNs slice_ns) { return follower_->run_one(slice_ns); }
 
   RankReport report() const;
-  /// Ends all waits of the group. Any thread, after load().
-  void abort();
 
  private:
   explicit RankHost(RankHostOptions options) : options_(std::move(options)) {}
   base::Status join();
+  base::Status check_rope() const;
   base::Status reserve();
   base::Result<shm::ArenaPlan> plan_arena() const;
   bool leads() const { return options_.rank == 0; }

@@ -18,7 +18,7 @@ namespace {
 
 const std::vector<int> kRanks = {1, 2, 3, 4};
 const std::vector<int> kThreads = {1, 2};
-const std::vector<std::string> kIsas = {"scalar", "avx2"};
+const std::vector<std::string> kIsas = {"scalar", "avx2"};  // "auto" where the CPU has no AVX2
 const std::vector<size_t> kPrompts = {1, 17, 70};
 const std::vector<int> kChunks = {0, 1, 3, 16, 33, 64};  // 0: all at once
 
@@ -27,6 +27,8 @@ const std::vector<int> kChunks = {0, 1, 3, 16, 33, 64};  // 0: all at once
 const std::vector<std::string> kCases = {
     "qwen3moe-f16", "qwen3moe-bf16", "qwen3moe-q8_0",          "qwen3moe-q4_k",  "qwen3moe-q6_k",
     "olmoe-f32",    "mixtral-f16",   "llama-rope-factors-f16", "qwen3-tied-f16", "odd-tied-q4_0"};
+
+constexpr size_t kRandomPoints = 100;  // of each case
 
 // Indices into the lists above.
 enum Factor { kRankFactor, kThreadFactor, kIsaFactor, kPromptFactor, kChunkFactor, kFactorCount };
@@ -72,8 +74,15 @@ std::vector<Point> sample(unsigned seed) {
     }
     if (adds) chosen.insert(point);
   }
-  for (size_t i = 0; i < 100 / kCases.size(); i++) chosen.insert(product[i]);
+  for (size_t i = 0, added = 0; i < product.size() && added < kRandomPoints; i++) {
+    added += chosen.insert(product[i]).second;
+  }
   return {chosen.begin(), chosen.end()};
+}
+
+// The ISA of a level, or the best one here if this CPU cannot run it.
+std::string isa_at(size_t level) {
+  return kernels::find_ops(kIsas[level]).ok() ? kIsas[level] : "auto";
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -97,7 +106,7 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
     std::map<size_t, std::vector<float>> base;
     for (const auto& [key, points] : groups) {
       auto ranks = LocalRanks::start(
-          *model, {.ranks = kRanks[key[0]], .threads = kThreads[key[1]], .isa = kIsas[key[2]]});
+          *model, {.ranks = kRanks[key[0]], .threads = kThreads[key[1]], .isa = isa_at(key[2])});
       ASSERT_TRUE(ranks.ok()) << ranks.error().message;
       if (base.empty()) {
         for (size_t prompt = 0; prompt < kPrompts.size(); prompt++) {
@@ -120,7 +129,7 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
     }
   }
   std::cout << compared << " points compared" << (full ? " (full product)\n" : "\n");
-  EXPECT_GE(compared, full ? 2000u : 300u);
+  EXPECT_GE(compared, full ? 2000u : 1000u);
 }
 
 // Several sequences in one step, in odd KV blocks, against each alone.

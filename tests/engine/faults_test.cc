@@ -84,6 +84,16 @@ TEST(RouterFault, EndsOneColumnAndNotItsNeighbours) {
   expect_equal_logits(again, alone);
 }
 
+// Logits that are not numbers are a fault of their column, too.
+TEST(LogitsFault, MarksTheColumn) {
+  const GoldenCase one = golden_case("qwen3-tied-f16");
+  GgufFile file = model_test::read_gguf(one.path);
+  for (float& weight : file.tensor("output_norm.weight").floats()) weight = 3e38f;
+  const auto got = run_file(file, {1, 2, 3}, {.ranks = 2, .threads = 2});
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  for (const int32_t fault : got->fault_layer) EXPECT_EQ(fault, kLogitsFault);
+}
+
 TEST(LoaderFault, NamesATensorThatIsNotANumber) {
   const GoldenCase one = golden_case("olmoe-f32");
   GgufFile file = model_test::read_gguf(one.path);
@@ -149,7 +159,6 @@ TEST(LargeActivations, SurviveQuantised) {
 
 // Keys beyond the range of half precision are clamped in an f16 cache, never infinite.
 TEST(LargeActivations, KeysAreClampedInTheCache) {
-  const GoldenCase one = golden_case("llama-rope-factors-f16");
   GgufFile file = model_test::read_gguf(golden_case("olmoe-f32").path);
   scale(file.tensor("blk.0.attn_k_norm.weight").floats(), 0x1p20f);
   auto got = run_file(file, {1, 2, 3, 4}, {.kv_type = kernels::KvType::kF16});

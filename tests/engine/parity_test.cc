@@ -118,6 +118,13 @@ TEST(Parity, ReferenceMeetsTheStrictRow) {
             << "\n";
 }
 
+// The small set lacks most tensor types; whoever runs it alone shall see that.
+TEST(Parity, AllGoldenCasesArePresent) {
+  bool complete = false;
+  golden_cases({}, &complete);
+  if (!complete) GTEST_SKIP() << "../shared/golden is absent: only the small set was compared";
+}
+
 TEST(Parity, FastPathMeetsTheCasesTolerance) {
   for (const GoldenCase& one : golden_cases(kArchitectures)) {
     const Tolerance tolerance{std::max(one.mean_max, kStrict.mean),

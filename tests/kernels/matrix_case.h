@@ -73,7 +73,6 @@ std::string compare_with_double(const MatrixCase& matrix, const Ops& ops, const 
 std::string check_product(const MatrixCase& matrix, const Ops& ops, const Ops& expected);
 
 /// The elements that packed activations stand for.
-std::vector<double> unpack_activations(ActivationFormat format, const std::byte* packed,
-                                       int64_t k);
+std::vector<double> unpack_activations(ActivationFormat format, const std::byte* packed, int64_t k);
 
 }  // namespace kernels::testing

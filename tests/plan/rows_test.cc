@@ -117,6 +117,31 @@ TEST(PlanRows, KeepsTheKvHeadsOfItsQueryHeads) {
   }
 }
 
+// Four KV heads over eight ranks: every KV head is kept twice, and the plan says what that costs.
+TEST(PlanRows, SaysWhichKvHeadsAreCopied) {
+  model::ModelSpec spec;
+  spec.vocabulary = 1000;
+  spec.hidden = 2048;
+  model::Block block;
+  block.attention.heads = 32;
+  block.attention.kv_heads = 4;
+  block.attention.head_dim = block.attention.value_dim = 128;
+  block.dense_width = 4096;
+  spec.blocks = {block, block};
+  auto eight = plan_rows(spec, {.rank_count = 8, .shares = {}});
+  ASSERT_TRUE(eight.ok());
+  const std::string text = describe(*eight, spec);
+  EXPECT_NE(text.find("rows over 8 ranks"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1: query heads 4-7, KV heads 0-0,"), std::string::npos) << text;
+  EXPECT_NE(text.find("8 copies beside 8 over all layers, 100 % more"), std::string::npos) << text;
+  auto four = plan_rows(spec, {.rank_count = 4, .shares = {}});
+  ASSERT_TRUE(four.ok());
+  EXPECT_EQ(describe(*four, spec).find("copies"), std::string::npos);
+  auto many = plan_rows(spec, {.rank_count = 33, .shares = {}});
+  ASSERT_TRUE(many.ok());
+  EXPECT_NE(describe(*many, spec).find("query heads none"), std::string::npos);
+}
+
 TEST(PlanRows, RefusesBadOptions) {
   const model::ModelSpec spec;
   EXPECT_FALSE(plan_rows(spec, {.rank_count = 0, .shares = {}}).ok());
