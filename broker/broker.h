@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -79,7 +80,8 @@ class Broker {
   const RankInfo* rank(int rank) const;
 
   /// Starts a request and returns its id; the request_id of the argument is ignored. Errors:
-  /// kUnavailable (no group, or too many requests).
+  /// kUnavailable (no group, or too many requests); kInvalidArgument with both numbers for ids
+  /// outside the leader's vocabulary, a prompt beyond its context, or counts beyond proto's limits.
   base::Result<uint64_t> generate(proto::GenerateRequest request, base::TimeNs now);
   base::Result<uint64_t> score(proto::ScoreRequest request, base::TimeNs now);
   /// Asks for an early end; the last event of the request says how it finished. Unknown: ignored.
@@ -122,8 +124,12 @@ class Broker {
   /// The live request if this is its next chunk; answers everything else.
   Live* expect(uint64_t request_id, uint64_t index, proto::Finish finish, base::TimeNs now);
   void finish_or_acknowledge(uint64_t request_id, proto::Finish finish);
-  base::Result<uint64_t> start(proto::Body request, uint64_t id, std::vector<int32_t> tokens,
-                               base::TimeNs now);
+  base::Status check_open() const;
+  /// Whether the leader could read and compute it: `what` are its tokens. Errors: kInvalidArgument.
+  base::Status check_tokens(std::string_view what, const std::vector<int32_t>& tokens) const;
+  base::Status check(const proto::GenerateRequest& request) const;
+  base::Status check(const proto::ScoreRequest& request) const;
+  void start(proto::Body request, uint64_t id, std::vector<int32_t> tokens, base::TimeNs now);
   void acknowledge(uint64_t request_id, Live& live);
   void lose_group(const base::Error& error);
   int rank_of(const std::string& peer) const;

@@ -1,5 +1,7 @@
 // The half of Broker that follows requests from start to last chunk.
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "base/cat.h"
@@ -7,28 +9,108 @@
 
 namespace broker {
 
+namespace {
+
+base::Error invalid(std::string sentence) {
+  return {base::Code::kInvalidArgument, std::move(sentence)};
+}
+
+base::Status check_ids(std::string_view what, const std::vector<int32_t>& ids, int64_t vocabulary) {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocabulary)
+      return invalid(
+          base::cat("the ", what, " contain id ", id, "; this model has ids 0 … ", vocabulary - 1));
+  return {};
+}
+
+base::Status check_count(std::string_view what, size_t count, size_t max) {
+  if (count <= max) return {};
+  return invalid(base::cat("the request has ", count, " ", what, ", at most ", max,
+                           " are allowed; give fewer"));
+}
+
+base::Status check_not_negative(std::string_view field, int64_t value) {
+  if (value >= 0) return {};
+  return invalid(base::cat(field, " is ", value, ", it must be at least 0"));
+}
+
+}  // namespace
+
 base::Result<uint64_t> Broker::generate(proto::GenerateRequest request, base::TimeNs now) {
+  RETURN_IF_ERROR(check_open());
+  RETURN_IF_ERROR(check(request));
   const uint64_t id = last_request_id_ + 1;
   request.request_id = id;
   std::vector<int32_t> tokens = request.prompt;
-  return start(std::move(request), id, std::move(tokens), now);
+  start(std::move(request), id, std::move(tokens), now);
+  return id;
 }
 
 base::Result<uint64_t> Broker::score(proto::ScoreRequest request, base::TimeNs now) {
+  RETURN_IF_ERROR(check_open());
+  RETURN_IF_ERROR(check(request));
   const uint64_t id = last_request_id_ + 1;
   request.request_id = id;
   std::vector<int32_t> tokens = request.tokens;
-  return start(std::move(request), id, std::move(tokens), now);
+  start(std::move(request), id, std::move(tokens), now);
+  return id;
 }
 
-base::Result<uint64_t> Broker::start(proto::Body request, uint64_t id, std::vector<int32_t> tokens,
-                                     base::TimeNs now) {
+base::Status Broker::check_open() const {
   if (!ready())
     return base::Error{base::Code::kUnavailable, "the model is not loaded; try again later"};
   if (live_requests() >= options_.requests_max)
     return base::Error{
         base::Code::kUnavailable,
         base::cat(options_.requests_max, " requests are under way; try again later")};
+  return {};
+}
+
+base::Status Broker::check_tokens(std::string_view what, const std::vector<int32_t>& tokens) const {
+  const proto::Ready& leader = *members_.at(0).info.ready;
+  if (tokens.empty()) return invalid(base::cat("the ", what, " has no tokens"));
+  if (tokens.size() > static_cast<size_t>(leader.context))
+    return invalid(base::cat("the ", what, " has ", tokens.size(),
+                             " tokens, which exceeds the context of ", leader.context,
+                             "; shorten it or start with a larger --ctx"));
+  return check_ids(base::cat("tokens of the ", what), tokens, leader.vocabulary);
+}
+
+// All that a worker would find unreadable (proto/decode.cc): it could not even say so well.
+base::Status Broker::check(const proto::GenerateRequest& request) const {
+  const int64_t vocabulary = members_.at(0).info.ready->vocabulary;
+  const proto::Sampling& sampling = request.sampling;
+  RETURN_IF_ERROR(check_tokens("prompt", request.prompt));
+  RETURN_IF_ERROR(check_count("stop tokens", request.stop_tokens.size(), proto::kStopTokensMax));
+  RETURN_IF_ERROR(check_ids("stop tokens", request.stop_tokens, vocabulary));
+  RETURN_IF_ERROR(check_count("logit biases", sampling.logit_bias.size(), proto::kLogitBiasMax));
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    RETURN_IF_ERROR(check_ids("logit biases", {id}, vocabulary));
+    if (!std::isfinite(bias)) return invalid(base::cat("the logit bias of ", id, " is ", bias));
+  }
+  const std::pair<const char*, float> numbers[] = {
+      {"temperature", sampling.temperature},
+      {"top_p", sampling.top_p},
+      {"min_p", sampling.min_p},
+      {"repeat_penalty", sampling.repeat_penalty},
+      {"presence_penalty", sampling.presence_penalty},
+      {"frequency_penalty", sampling.frequency_penalty}};
+  for (const auto& [name, number] : numbers)
+    if (!std::isfinite(number)) return invalid(base::cat(name, " is ", number, ", not finite"));
+  RETURN_IF_ERROR(check_not_negative("top_k", sampling.top_k));
+  RETURN_IF_ERROR(check_not_negative("max_tokens", request.max_tokens));
+  return check_not_negative("prefill_chunk", request.prefill_chunk);
+}
+
+base::Status Broker::check(const proto::ScoreRequest& request) const {
+  RETURN_IF_ERROR(check_tokens("text", request.tokens));
+  if (request.first_scored < 1)
+    return invalid(base::cat("first_scored is ", request.first_scored, ", it must be at least 1"));
+  return check_not_negative("chunk", request.chunk);
+}
+
+void Broker::start(proto::Body request, uint64_t id, std::vector<int32_t> tokens,
+                   base::TimeNs now) {
   last_request_id_ = id;
   Live& live = live_[id];
   live.request = std::move(request);
@@ -36,7 +118,6 @@ base::Result<uint64_t> Broker::start(proto::Body request, uint64_t id, std::vect
   live.tokens = std::move(tokens);
   live.asked_at = now;
   send_leader(live.request, live.trace_id);
-  return id;
 }
 
 void Broker::cancel(uint64_t request_id, base::TimeNs now) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/input.h"
 
 namespace cli {
 
@@ -24,6 +25,7 @@ base::Status dispatch(Context& context) {
 }  // namespace
 
 int run_app(int argc, const char* const* argv, const worker::BackendFactory& factory) {
+  open_standard_descriptors();
   const ParsedOptions parsed = parse_options(argc, argv);
   if (parsed.exit_code) {
     std::fputs(parsed.message.c_str(), *parsed.exit_code == 0 ? stdout : stderr);

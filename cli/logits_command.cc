@@ -30,14 +30,11 @@ std::string to_json(const Scored& scored) {
 }  // namespace
 
 base::Status logits(Context& context) {
-  const auto tokens = parse_ids(context.options.tokens);
-  if (!tokens || tokens->empty())
-    return base::Error{
-        base::Code::kInvalidArgument,
-        base::cat("--tokens needs ids such as \"1 2 3\", not \"", context.options.tokens, "\"")};
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                   parse_ids("--tokens", context.options.tokens, 0));
   ASSIGN_OR_RETURN(const auto cluster, start_cluster(context));
   ASSIGN_OR_RETURN(const Scored scored,
-                   cluster->score({.tokens = *tokens, .want_top = true, .want_last = true}, {}));
+                   cluster->score({.tokens = tokens, .want_top = true, .want_last = true}, {}));
   RETURN_IF_ERROR(print(to_json(scored)));
   if (context.options.stats) RETURN_IF_ERROR(print_stats(*cluster));
   return {};

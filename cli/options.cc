@@ -10,6 +10,7 @@
 
 #include "base/cat.h"
 #include "base/limits.h"
+#include "kernels/ops.h"
 
 namespace cli {
 
@@ -36,11 +37,11 @@ using Target =
 struct Row {
   const char* names;
   const char* value;  // its name in the help; empty for flags
-  const char* help;
+  std::string help;
   unsigned commands;
   Target target;
   double min = -kInfinity, max = kInfinity;  // of numbers
-  std::string_view choices = {};             // of strings, separated by blanks; empty: any
+  std::string choices = {};                  // of strings, separated by blanks; empty: any
   enum { kOptional, kRequired } presence = kOptional;
 };
 
@@ -56,7 +57,7 @@ std::vector<Row> text_rows() {
       {"-p,--prompt", "TEXT", "text to continue; without it a chat", kRun, &O::prompt},
       {"-p,--prompt", "TEXT", "text to cut into tokens; without it standard input", kTokenize,
        &O::prompt},
-      {"-n,--tokens", "N", "tokens to generate; 0: up to the end or the context", kRun,
+      {"-n,--max-tokens", "N", "tokens to generate; 0: up to the end or the context", kRun,
        &O::max_tokens, 0, kInt32Max},
       {"--tokens", "IDS", "token ids, as in \"1 2 3\"", kLogits, &O::tokens, 0, 0, "",
        Row::kRequired},
@@ -92,14 +93,17 @@ std::vector<Row> sampling_rows() {
 
 std::vector<Row> cluster_rows() {
   constexpr unsigned kBoth = kComputes | kWorker;
+  std::string isas = "auto";
+  for (const kernels::Ops* ops : kernels::all_ops()) isas += base::cat(" ", ops->name);
   return {
       {"--nodes", "N",
        "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes", kComputes,
        &O::nodes, 0, base::kRanksMax},
-      {"--threads-per-node", "T", "compute threads of a rank; 0: every core", kComputes,
-       &O::threads_per_node, 0, base::kThreadsPerRankMax},
-      {"--isa", "NAME", "kernels: auto, reference, scalar, avx2 or avx512", kBoth, &O::isa, 0, 0,
-       "auto reference scalar avx2 avx512"},
+      {"--threads-per-node", "T",
+       "compute threads of a rank; 0: every core of its node, less one on the first node for the "
+       "broker from 4 cores up, and no more than the cgroup's CPU quota",
+       kComputes, &O::threads_per_node, 0, base::kThreadsPerRankMax},
+      {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},
       {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,
@@ -109,7 +113,8 @@ std::vector<Row> cluster_rows() {
       {"--arena-dir", "DIR",
        "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth,
        &O::arena_directory},
-      {"--stats", "", "speed, waits and memory afterwards", kComputes, &O::stats},
+      {"--stats", "", "the plan beforehand; speed, waits and memory afterwards", kComputes,
+       &O::stats},
   };
 }
 
@@ -175,10 +180,10 @@ CLI::Validator unsigned_number() {
       "");
 }
 
-CLI::Validator one_of(std::string_view choices) {
+CLI::Validator one_of(const std::string& choices) {
   return CLI::Validator(
       [choices](const std::string& text) -> std::string {
-        for (const std::string& choice : CLI::detail::split(std::string(choices), ' '))
+        for (const std::string& choice : CLI::detail::split(choices, ' '))
           if (text == choice) return {};
         return base::cat("must be one of ", choices, ", not \"", text, "\"");
       },
@@ -259,21 +264,27 @@ const char* version() {
   return NUMOE_VERSION;
 }
 
-std::optional<std::vector<int32_t>> parse_ids(const std::string& text) {
+base::Result<std::vector<int32_t>> parse_ids(std::string_view option, std::string_view text,
+                                             int32_t min) {
+  constexpr std::string_view kBetween = " ,\n\t";
   std::vector<int32_t> ids;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (true) {
-    while (at < end && (*at == ' ' || *at == ',' || *at == '\n' || *at == '\t')) at++;
-    if (at == end) return ids;
+  for (size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;
+       at = text.find_first_not_of(kBetween, at)) {
+    const std::string_view word = text.substr(at, text.find_first_of(kBetween, at) - at);
     int32_t id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    if (error != std::errc()) return std::nullopt;
-    if (next < end && *next != ' ' && *next != ',' && *next != '\n' && *next != '\t')
-      return std::nullopt;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size() || id < min)
+      return base::Error{
+          base::Code::kInvalidArgument,
+          base::cat(option, " needs whole numbers from ", min, " to ",
+                    std::numeric_limits<int32_t>::max(), ", as in \"1 2 3\", not \"", word, "\"")};
     ids.push_back(id);
-    at = next;
+    at += word.size();
   }
+  if (ids.empty())
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat(option, " needs at least one number, as in \"1 2 3\"")};
+  return ids;
 }
 
 }  // namespace cli

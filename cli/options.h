@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/result.h"
 
 namespace cli {
 
@@ -66,7 +69,9 @@ ParsedOptions parse_options(int argc, const char* const* argv);
 /// "0.1.0"
 const char* version();
 
-/// Numbers separated by blanks or commas; nothing if one is no int32.
-std::optional<std::vector<int32_t>> parse_ids(const std::string& text);
+/// At least one number, separated by blanks or commas, each from `min` to the largest int32.
+/// Errors: kInvalidArgument naming `option` and the first that is none.
+base::Result<std::vector<int32_t>> parse_ids(std::string_view option, std::string_view text,
+                                             int32_t min);
 
 }  // namespace cli

@@ -2,14 +2,12 @@
 //
 // The text is cut into chunks of --ctx tokens, whole ones only, no BOS; in each the tokens of the
 // second half are scored, so that every scored token has at least half a chunk of context.
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <memory>
 
 #include "base/cat.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/progress.h"
 
 namespace cli {
@@ -17,21 +15,6 @@ namespace cli {
 namespace {
 
 constexpr int64_t kDefaultContext = 512;
-
-base::Result<std::string> read_file(const std::string& path) {
-  const auto close = [](FILE* file) { std::fclose(file); };
-  const std::unique_ptr<FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"));
-  if (!file)
-    return base::Error{base::Code::kNotFound,
-                       base::cat("cannot open ", path, ": ", std::strerror(errno))};
-  std::string text;
-  char bytes[1 << 16];
-  while (const size_t count = std::fread(bytes, 1, sizeof bytes, file.get()))
-    text.append(bytes, count);
-  if (std::ferror(file.get()) != 0)
-    return base::Error{base::Code::kSystem, base::cat("cannot read ", path)};
-  return text;
-}
 
 /// Mean of negative log-probabilities and the error of that mean.
 struct Measure {
@@ -61,7 +44,7 @@ base::Status perplexity(Context& context) {
   if (options.context < 4)
     return base::Error{base::Code::kInvalidArgument, "--ctx must be at least 4 for perplexity"};
   const auto chunk_tokens = static_cast<size_t>(options.context);
-  ASSIGN_OR_RETURN(const std::string text, read_file(options.file));
+  ASSIGN_OR_RETURN(const std::string text, read_file(options.file, context.signals));
   std::vector<int32_t> tokens;
   {
     ASSIGN_OR_RETURN(const ModelText model, open_text(options.model, context.log));

@@ -1,30 +1,8 @@
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "base/cat.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 
 namespace cli {
-
-namespace {
-
-base::Result<std::string> read_stdin(SignalWatch& signals) {
-  std::string text;
-  char bytes[1 << 16];
-  while (true) {
-    const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
-    if (signals.asked_to_end()) return signals.error();
-    if (count == 0) return text;
-    if (count < 0 && errno != EINTR)
-      return base::Error{base::Code::kSystem,
-                         base::cat("reading standard input: ", std::strerror(errno))};
-    if (count > 0) text.append(bytes, static_cast<size_t>(count));
-  }
-}
-
-}  // namespace
 
 base::Status tokenize(Context& context) {
   const Options& options = context.options;

@@ -19,10 +19,9 @@ base::Status be_worker(const Options& options, const worker::BackendFactory& fac
   process.rank.arena_directory = options.arena_directory;
   process.rank.os_node = static_cast<int>(options.os_node);
   process.rank.oversubscribed = options.oversubscribed;
-  const auto cpus = parse_ids(options.cpus);
-  if (!cpus || cpus->empty() || options.rank >= options.ranks)
-    return base::Error{base::Code::kInvalidArgument, "bad --cpus or --rank"};
-  process.rank.cpus.assign(cpus->begin(), cpus->end());
+  ASSIGN_OR_RETURN(process.rank.cpus, parse_ids("--cpus", options.cpus, -1));
+  if (options.rank >= options.ranks)
+    return base::Error{base::Code::kInvalidArgument, "--rank must be below --ranks"};
   const base::SteadyClock clock;
   return worker::run_worker_process(process, factory, clock, log);
 }

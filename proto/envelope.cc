@@ -102,6 +102,28 @@ base::Result<Envelope> parse(const Message& message) {
   return Envelope{std::move(header), std::move(body)};
 }
 
+std::optional<Envelope> refuse_request(const Message& message, const base::Error& why) {
+  if (message.frames.empty() || message.frames.front().size() > kMessageBytesMax)
+    return std::nullopt;
+  const google::protobuf::LogSilencer silencer;
+  wire::Envelope in;
+  if (!in.ParseFromString(message.frames.front()) || in.wire_major() != kWireMajor ||
+      in.trace_id().size() > kTextBytesMax)
+    return std::nullopt;
+  Envelope out{.header = {.plan_epoch = in.plan_epoch(), .trace_id = in.trace_id()}};
+  if (in.has_generate_request() && in.generate_request().request_id() != 0) {
+    out.body = TokenChunk{
+        .request_id = in.generate_request().request_id(), .finish = Finish::kError, .error = why};
+    return out;
+  }
+  if (in.has_score_request() && in.score_request().request_id() != 0) {
+    out.body = ScoreChunk{
+        .request_id = in.score_request().request_id(), .finish = Finish::kError, .error = why};
+    return out;
+  }
+  return std::nullopt;
+}
+
 std::string peer_name(std::string_view node_id, uint64_t incarnation) {
   return base::cat(node_id, "#", incarnation);
 }

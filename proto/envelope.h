@@ -4,6 +4,7 @@
 // answers with an error sentence for anything that another program could have sent wrongly.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -30,6 +31,10 @@ Message encode(const Envelope& envelope);
 
 /// Errors: kUnsupported (another major wire version, both named), kInvalidArgument.
 base::Result<Envelope> parse(const Message& message);
+
+/// The answer to a request that parse() refused with `why`: its last and only chunk, under the
+/// epoch and trace id of the request. Nothing if the message is no request or names no id.
+std::optional<Envelope> refuse_request(const Message& message, const base::Error& why);
 
 /// The routing id of one incarnation: a restarted node never meets its own old connection.
 std::string peer_name(std::string_view node_id, uint64_t incarnation);

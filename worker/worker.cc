@@ -16,8 +16,11 @@ void Worker::on_message(const proto::Message& message, base::TimeNs now) {
   if (state_ == State::kStopped || state_ == State::kFailed) return;
   auto parsed = proto::parse(message);
   if (!parsed.ok()) {
-    // A broker of another version cannot be served; anything else unreadable is dropped.
-    if (parsed.error().code == base::Code::kUnsupported) fail(parsed.error());
+    // A broker of another version cannot be served; what cannot be read and answered is dropped.
+    if (parsed.error().code == base::Code::kUnsupported) return fail(parsed.error());
+    auto refusal = proto::refuse_request(message, parsed.error());
+    if (leader_ && refusal && refusal->header.plan_epoch == plan_epoch_)
+      send(std::move(refusal->body), std::move(refusal->header.trace_id));
     return;
   }
   const uint64_t epoch = parsed->header.plan_epoch;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <optional>
 #include <random>
 
@@ -173,14 +174,61 @@ TEST(Broker, ARunnerErrorReachesTheClientAsOneSentence) {
 }
 
 TEST(Broker, WhatTheLeaderRefusesEndsWithItsSentence) {
-  ClusterInAThread cluster({.ranks = 1, .runner = {.context = 64, .kv_block_count = 1}});
+  ClusterInAThread cluster({.ranks = 1, .runner = {.context = 640, .kv_block_count = 1}});
   cluster.run_until_ready();
   const uint64_t id = *cluster.broker().generate(request(1, 65, 1), cluster.now());
   cluster.run_until_answered();
   EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kError);
-  EXPECT_NE(cluster.answers[id].error.message.find("65 tokens, which exceeds the context of 64"),
-            std::string::npos);
+  EXPECT_NE(cluster.answers[id].error.message.find("needs 2 KV blocks"), std::string::npos);
   EXPECT_TRUE(cluster.losses.empty());
+}
+
+TEST(Broker, WhatNoWorkerCouldReadIsRefusedAtOnceWithBothNumbers) {
+  ClusterInAThread cluster({.ranks = 1, .runner = {.context = 64, .kv_block_count = 1}});
+  cluster.run_until_ready();
+  const auto refusal = [&](auto change) {
+    proto::GenerateRequest bad = request(1, 5, 1);
+    change(bad);
+    const auto started = cluster.broker().generate(bad, cluster.now());
+    EXPECT_FALSE(started.ok());
+    if (started.ok()) return std::string();
+    EXPECT_EQ(started.error().code, base::Code::kInvalidArgument);
+    return started.error().message;
+  };
+  const auto contains = [](const std::string& text, std::string_view part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  contains(refusal([](auto& r) { r.prompt.assign(65, 1); }),
+           "65 tokens, which exceeds the context of 64");
+  contains(refusal([](auto& r) { r.prompt.clear(); }), "no tokens");
+  contains(refusal([](auto& r) { r.prompt[1] = -2; }), "id -2; this model has ids 0 … 96");
+  contains(refusal([](auto& r) { r.prompt[1] = 97; }), "id 97; this model has ids 0 … 96");
+  contains(refusal([](auto& r) { r.stop_tokens = {97}; }), "id 97");
+  contains(refusal([](auto& r) { r.stop_tokens.assign(proto::kStopTokensMax + 1, 1); }),
+           "1025 stop tokens, at most 1024");
+  contains(refusal([](auto& r) {
+             r.sampling.logit_bias.assign(proto::kLogitBiasMax + 1, {1, 1.0f});
+           }),
+           "4097 logit biases, at most 4096");
+  contains(refusal([](auto& r) { r.sampling.logit_bias = {{97, 1.0f}}; }), "id 97");
+  contains(refusal([](auto& r) { r.sampling.top_p = std::nanf(""); }), "top_p");
+  contains(refusal([](auto& r) { r.sampling.top_k = -1; }), "top_k is -1");
+  contains(refusal([](auto& r) { r.max_tokens = -1; }), "max_tokens is -1");
+  contains(refusal([](auto& r) { r.prefill_chunk = -1; }), "prefill_chunk is -1");
+  const auto score = [&](proto::ScoreRequest bad) {
+    return cluster.broker().score(std::move(bad), cluster.now()).error().message;
+  };
+  contains(score({.tokens = {1, -2}}), "id -2");
+  contains(score({.tokens = std::vector<int32_t>(65, 1)}), "65 tokens");
+  contains(score({.tokens = {1}, .first_scored = 0}), "first_scored is 0");
+  contains(score({.tokens = {1}, .chunk = -1}), "chunk is -1");
+  EXPECT_EQ(cluster.broker().live_requests(), 0);
+  // The limits themselves are allowed.
+  proto::GenerateRequest most = request(1, 64, 1);
+  most.stop_tokens.assign(proto::kStopTokensMax, 95);
+  const uint64_t id = *cluster.broker().generate(most, cluster.now());
+  cluster.run_until_answered();
+  EXPECT_EQ(cluster.answers[id].tokens.size(), 1u);
 }
 
 TEST(Broker, ScoresArriveComplete) {

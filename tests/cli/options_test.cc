@@ -134,8 +134,10 @@ TEST(Options, BadValuesNameTheOption) {
   refused({"run", "m", "--top-k", "-1"}, "--top-k");
   refused({"run", "m", "--top-p", "1.01"}, "--top-p");
   refused({"run", "m", "--min-p", "-1"}, "--min-p");
-  refused({"run", "m", "-n", "-5"}, "--tokens");
-  refused({"run", "m", "-n", "99999999999"}, "--tokens");
+  refused({"run", "m", "-n", "-5"}, "--max-tokens");
+  refused({"run", "m", "-n", "99999999999"}, "--max-tokens");
+  refused({"run", "m", "-n", "2.5"}, "--max-tokens");
+  refused({"run", "m", "--isa", "avx512"}, "must be one of auto reference scalar avx2");
   refused({"run", "m", "--seed", "-1"}, "--seed");
   refused({"run", "m", "--seed", "18446744073709551616"}, "--seed");
   refused({"run", "m", "--nodes", "65"}, "--nodes");
@@ -165,7 +167,7 @@ TEST(Options, HelpComesFromTheTable) {
   const ParsedOptions run = parse({"run", "--help"});
   EXPECT_EQ(run.exit_code, 0);
   for (const char* name :
-       {"--prompt", "--tokens", "--temp", "--min-p", "--seed", "--nodes", "--isa", "--kv-type",
+       {"--prompt", "--max-tokens", "--temp", "--min-p", "--seed", "--nodes", "--isa", "--kv-type",
         "--chunk", "--arena-dir", "--stats", "--ignore-eos"})
     EXPECT_NE(run.message.find(name), std::string::npos) << name;
   const ParsedOptions version_asked = parse({"--version"});
@@ -174,13 +176,23 @@ TEST(Options, HelpComesFromTheTable) {
 }
 
 TEST(Options, IdsAreNumbersAndNothingElse) {
-  EXPECT_EQ(parse_ids("1 2 3"), (std::vector<int32_t>{1, 2, 3}));
-  EXPECT_EQ(parse_ids(" 1,2,\n-1 "), (std::vector<int32_t>{1, 2, -1}));
-  EXPECT_EQ(parse_ids(""), std::vector<int32_t>());
-  EXPECT_EQ(parse_ids("1 x"), std::nullopt);
-  EXPECT_EQ(parse_ids("1x"), std::nullopt);
-  EXPECT_EQ(parse_ids("1.5"), std::nullopt);
-  EXPECT_EQ(parse_ids("99999999999"), std::nullopt);
+  EXPECT_EQ(*parse_ids("--tokens", "1 2 3", 0), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(*parse_ids("--cpus", " 1,2,\n-1 ", -1), (std::vector<int32_t>{1, 2, -1}));
+  EXPECT_EQ(*parse_ids("--tokens", "0,2147483647", 0), (std::vector<int32_t>{0, 2147483647}));
+  const auto refusal = [](const char* text) {
+    const auto ids = parse_ids("--tokens", text, 0);
+    EXPECT_FALSE(ids.ok()) << text;
+    return ids.ok() ? "" : ids.error().message;
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"1 x", "\"x\""},     {"1x 2", "\"1x\""},
+      {"1.5", "\"1.5\""},   {"99999999999", "\"99999999999\""},
+      {"1 -2", "\"-2\""},   {"2147483648", "\"2147483648\""},
+      {"", "at least one"}, {" ,", "at least one"}};
+  for (const auto& [text, part] : cases) {
+    EXPECT_NE(refusal(text).find(part), std::string::npos) << refusal(text);
+    EXPECT_NE(refusal(text).find("--tokens"), std::string::npos) << refusal(text);
+  }
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ class Run:
     Use as a context manager; on leaving, whatever is still alive is killed.
     """
 
-    def __init__(self, binary, *arguments, arena=None, sockets=None):
+    def __init__(self, binary, *arguments, arena=None, sockets=None, stdin=subprocess.DEVNULL):
         self.mark = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="numoe-test-")
         self.folder = Path(self._folder.name)
@@ -50,7 +50,7 @@ class Run:
         command = [str(binary), *map(str, arguments)]
         if "run" in command[1:2]:
             command += ["--arena-dir", str(self.arena)]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, start_new_session=True)
         self.out = bytearray()
         self.err = bytearray()

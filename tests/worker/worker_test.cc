@@ -122,6 +122,28 @@ TEST(Worker, ARunnerErrorIsReportedAfterTheRequests) {
   EXPECT_TRUE(sent(leading.worker).empty());
 }
 
+TEST(Worker, ARequestThatCannotBeReadIsAnsweredWithWhy) {
+  Leading leading;
+  const auto answer = [&](proto::Body request, uint64_t epoch = 3) {
+    leading.worker.on_message(from_broker(std::move(request), epoch), 0);
+    return sent(leading.worker);
+  };
+  const auto tokens = answer(proto::GenerateRequest{.request_id = 4, .prompt = {1, -2}});
+  ASSERT_EQ(tokens.size(), 1u);
+  const auto& chunk = std::get<proto::TokenChunk>(tokens[0].body);
+  EXPECT_EQ(chunk.request_id, 4u);
+  EXPECT_EQ(chunk.index, 0u);
+  EXPECT_EQ(chunk.finish, proto::Finish::kError);
+  EXPECT_NE(chunk.error.message.find("prompt"), std::string::npos) << chunk.error.message;
+  const auto scores = answer(proto::ScoreRequest{.request_id = 5, .tokens = {}});
+  ASSERT_EQ(scores.size(), 1u);
+  EXPECT_EQ(std::get<proto::ScoreChunk>(scores[0].body).request_id, 5u);
+  EXPECT_EQ(std::get<proto::ScoreChunk>(scores[0].body).finish, proto::Finish::kError);
+  EXPECT_TRUE(answer(proto::GenerateRequest{.request_id = 6, .prompt = {-1}}, 2).empty());
+  EXPECT_TRUE(answer(proto::GenerateRequest{.request_id = 0, .prompt = {1}}).empty());
+  EXPECT_FALSE(leading.worker.has_work());
+}
+
 TEST(Worker, NoiseIsDroppedAndForeignVersionsEndIt) {
   Leading leading;
   leading.worker.on_message({{"noise"}}, 0);
