@@ -101,6 +101,18 @@ int Batcher::fitting_columns(const Running& running) const {
   return static_cast<int>(columns);
 }
 
+// Without a column of its own a prompt would wait for as long as others decode.
+int Batcher::reserve_for_prompt(size_t decoding) {
+  const bool prompt_waits = std::any_of(running_.begin(), running_.end(),
+                                        [](const Running& r) { return !r.paused && r.left() > 1; });
+  const int columns = std::min(shape_.columns_max, shape_.logit_columns_max);
+  if (!prompt_waits || decoding < static_cast<size_t>(columns)) return 0;
+  if (columns > 1) return 1;
+  // One column: every other step is the prompt's.
+  prompt_turn_ = !prompt_turn_;
+  return prompt_turn_ ? 1 : 0;
+}
+
 const engine::Step* Batcher::plan() {
   admit();
   step_.columns.clear();
@@ -111,10 +123,14 @@ const engine::Step* Batcher::plan() {
   std::vector<Running*> decoding;
   for (Running& running : running_)
     if (!running.paused && running.left() == 1) decoding.push_back(&running);
+  const int reserved = reserve_for_prompt(decoding.size());
   size_t served = 0;
   for (; served < decoding.size(); served++) {
     Running& next = *decoding[(decode_turn_ + served) % decoding.size()];
-    if (fitting_columns(next) == 0) break;
+    const auto columns = static_cast<int>(step_.columns.size());
+    if (columns + reserved >= shape_.columns_max ||
+        logits_rows_ + reserved >= shape_.logit_columns_max || fitting_columns(next) == 0)
+      break;
     add_part(next, 1);
   }
   decode_turn_ = served < decoding.size() ? decode_turn_ + served : 0;

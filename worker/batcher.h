@@ -1,9 +1,9 @@
 // Continuous batching: which positions of which sequences go into the next step.
 //
-// Every running sequence that has one position left to compute (decode) gets a column first, then
-// prompts are filled in, in order of arrival, up to the columns of a step and the columns of it
-// that may want logits. Sequences wait in order
-// of arrival until the KV blocks they can ever need are free: nobody overtakes a large request.
+// Every running sequence that has one position left to compute (decode) gets a column first, but
+// one column stays for the oldest prompt; then prompts are filled in, in order of arrival, up to
+// the columns of a step and the columns of it that may want logits. Sequences wait in order of
+// arrival until the KV blocks they can ever need are free: nobody overtakes a large request.
 // What a sequence computes does not depend on the batch it shares (that is the engine's promise);
 // the batcher only decides when. Thread rule: one thread.
 #pragma once
@@ -78,6 +78,8 @@ class Batcher {
   };
 
   void admit();
+  /// Columns that `decoding` sequences must leave to the oldest prompt: 0 or 1.
+  int reserve_for_prompt(size_t decoding);
   /// How many columns of it the step being planned still takes.
   int fitting_columns(const Running& running) const;
   void add_part(Running& running, int column_count);
@@ -88,6 +90,7 @@ class Batcher {
   std::deque<NewSequence> waiting_;
   std::list<Running> running_;  // in order of arrival; addresses stay
   size_t decode_turn_ = 0;      // who is first when not all decode columns fit
+  bool prompt_turn_ = false;    // of a step of one column, while prompts wait
   engine::Step step_;
   std::vector<Part> parts_;
   int logits_rows_ = 0;

@@ -88,6 +88,30 @@ TEST(Batcher, AllDecodeGetsItsTurnWhenColumnsLack) {
   for (uint64_t id = 1; id <= 5; id++) EXPECT_EQ(served[id], 20) << id;
 }
 
+TEST(Batcher, APromptGoesOnWhileAllColumnsCouldDecode) {
+  for (const int columns_max : {1, 2, 4}) {
+    for (const int logit_columns_max : {1, 512}) {
+      Batcher batcher(shape(columns_max, 100, logit_columns_max));
+      for (uint64_t id = 1; id <= 5; id++) batcher.add(sequence(id, 1, 100));
+      batcher.add(sequence(9, 10, 20));
+      std::vector<int> columns(10), steps(10);
+      for (int step = 0; step < 40; step++) {
+        ASSERT_NE(batcher.plan(), nullptr);
+        const std::vector<Part> parts(batcher.parts().begin(), batcher.parts().end());
+        batcher.complete();
+        for (const Part& part : parts) {
+          columns[part.id] += part.column_count;
+          steps[part.id]++;
+          if (part.logits_count > 0 && part.id != 9) batcher.append(part.id, 2);
+        }
+      }
+      EXPECT_EQ(columns[9], 10) << columns_max << " columns, " << logit_columns_max;
+      for (uint64_t id = 1; id <= 5; id++)
+        EXPECT_GE(steps[id], 2) << "decoding goes on too: " << id << ", " << columns_max;
+    }
+  }
+}
+
 TEST(Batcher, LogitsAreWantedFromAPositionOn) {
   Batcher batcher(shape(4, 100));
   NewSequence wanting = sequence(1, 10, 10);
