@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <random>
@@ -433,7 +434,8 @@ TEST(MutatedFile, NeverCrashes) {
   std::mt19937_64 random(20240607);
   const auto below = [&](uint64_t bound) { return random() % bound; };
   int refused = 0;
-  for (int round = 0; round < 6000; ++round) {
+  const int rounds = std::getenv("NUMOE_FULL") != nullptr ? 20 * 6000 : 6000;
+  for (int round = 0; round < rounds; ++round) {
     Bytes bytes = image.bytes;
     const uint64_t changes = 1 + below(3);
     for (uint64_t i = 0; i < changes; ++i) {
@@ -448,7 +450,7 @@ TEST(MutatedFile, NeverCrashes) {
     ASSERT_TRUE(result.error().message.starts_with("image.gguf: ")) << result.error().message;
   }
   // Damage to names of tokens and the like goes unseen, damage to structure does not.
-  EXPECT_GT(refused, 3000);
+  EXPECT_GT(refused, rounds / 2);
 }
 
 }  // namespace
