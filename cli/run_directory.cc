@@ -1,10 +1,7 @@
 #include "cli/run_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,7 +9,6 @@
 #include <utility>
 
 #include "base/cat.h"
-#include "base/check.h"
 
 namespace cli {
 
@@ -21,17 +17,13 @@ namespace {
 constexpr std::string_view kPrefix = "run-";
 constexpr size_t kIdDigits = 12;
 
-/// Opens and locks a directory that still has this name; -1 if that cannot be now.
-int lock_directory(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0) return -1;
-  struct stat held {
-  }, named{};
-  if (flock(descriptor, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor, &held) == 0 &&
-      lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino)
-    return descriptor;
-  close(descriptor);
-  return -1;
+/// Opens and locks a directory that still has this name; a closed file if that cannot be now.
+shm::File lock_directory(const std::string& path) {
+  auto directory = shm::open_file(path, O_RDONLY | O_DIRECTORY);
+  if (!directory.ok() || !shm::try_lock(*directory, shm::Lock::kExclusive) ||
+      !shm::is_named(*directory, path))
+    return {};
+  return std::move(*directory);
 }
 
 void remove_leftovers(const std::string& parent) {
@@ -39,10 +31,8 @@ void remove_leftovers(const std::string& parent) {
   for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kIdDigits) continue;
-    const int descriptor = lock_directory(entry.path());
-    if (descriptor < 0) continue;
-    std::filesystem::remove_all(entry.path(), error);
-    close(descriptor);
+    const shm::File lock = lock_directory(entry.path());
+    if (lock.is_open()) std::filesystem::remove_all(entry.path(), error);
   }
 }
 
@@ -65,26 +55,23 @@ base::Result<RunDirectory> RunDirectory::create(const std::string& parent) {
       return base::Error{base::Code::kSystem,
                          base::cat("creating ", path, ": ", std::strerror(errno))};
     }
-    const int descriptor = lock_directory(path);
-    if (descriptor >= 0) return RunDirectory(path, descriptor);
+    shm::File lock = lock_directory(path);
+    if (lock.is_open()) return RunDirectory(path, std::move(lock));
   }
   return base::Error{base::Code::kSystem, base::cat("no directory can be kept in ", parent)};
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::exchange(other.path_, {})), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
 
 RunDirectory::~RunDirectory() {
   if (path_.empty()) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
-  close(descriptor_);
 }
 
 uint64_t random_bits() {
-  uint64_t bits = 0;
-  CHECK(getrandom(&bits, sizeof bits, 0) == static_cast<ssize_t>(sizeof bits), "getrandom");
-  return bits;
+  return shm::random_128().first;
 }
 
 }  // namespace cli

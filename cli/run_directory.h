@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "shm/file.h"
 
 namespace cli {
 
@@ -23,11 +24,10 @@ class RunDirectory {
   std::string id() const { return path_.substr(path_.size() - 12); }
 
  private:
-  RunDirectory(std::string path, int descriptor)
-      : path_(std::move(path)), descriptor_(descriptor) {}
+  RunDirectory(std::string path, shm::File lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
   std::string path_;  // empty if moved from
-  int descriptor_ = -1;
+  shm::File lock_;
 };
 
 /// Random bits from the kernel.
