@@ -394,6 +394,28 @@ TEST(Broker, RepeatedAndEarlyChunksAreAnsweredWithWhatIsHere) {
   EXPECT_EQ(broker.tokens(id), (std::vector<int32_t>{1, 3, 3}));
 }
 
+TEST(Broker, AFewChunksAreAcknowledgedAfterAWhile) {
+  Broker broker({.rank_count = 1, .model_fingerprint = "model", .acknowledge_after = 100});
+  const proto::Hello hello{.numerics_version = base::kNumericsVersion,
+                           .model_fingerprint = "model"};
+  broker.on_message("a#1", Alone::from("a", 1, hello), 0);
+  broker.on_message(
+      "a#1", Alone::from("a", 1, proto::Ready{.vocabulary = 9, .context = 9, .columns_max = 9}, 1),
+      0);
+  const uint64_t id = *broker.generate({.prompt = {1}}, 0);
+  const proto::TokenChunk chunk{.request_id = id, .tokens = {3}};
+  broker.on_message("a#1", Alone::from("a", 1, chunk, 1), 1000);
+  broker.take_outbox();
+  broker.on_tick(1099);
+  EXPECT_TRUE(broker.take_outbox().empty());
+  broker.on_tick(1100);
+  const auto out = broker.take_outbox();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(std::get<proto::Ack>(proto::parse(out[0].message)->body).next_index, 1u);
+  broker.on_tick(5000);
+  EXPECT_TRUE(broker.take_outbox().empty()) << "once";
+}
+
 TEST(Broker, ChunksOfNobodyAreAcknowledgedAndCancelled) {
   Broker broker({.rank_count = 1, .model_fingerprint = "model"});
   const proto::Hello hello{.numerics_version = base::kNumericsVersion,

@@ -374,6 +374,8 @@ TEST(Leader, ChunksAreSentAgainUntilAcknowledged) {
   EXPECT_TRUE(leader.take_outbox().empty());
   ASSERT_TRUE(leader.tick(kSecond).ok());
   EXPECT_EQ(leader.take_outbox().size(), 3u);
+  ASSERT_TRUE(leader.tick(kSecond + 1).ok());
+  EXPECT_TRUE(leader.take_outbox().empty()) << "again only after as long again";
   leader.on_ack({1, 2}, kSecond);
   leader.on_ack({1, 1}, kSecond);   // old
   leader.on_ack({1, 99}, kSecond);  // nonsense
