@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "proto/envelope.h"
 #include "proto/zmq_channel.h"
 #include "shm/arena_dir.h"
 
@@ -60,7 +61,7 @@ std::vector<std::string> worker_arguments(const worker::RankHostOptions& rank,
 base::Result<std::unique_ptr<LocalCluster>> LocalCluster::start(
     LocalClusterOptions options, const worker::BackendFactory& factory, SignalWatch& signals,
     base::Log& log, const std::function<void(uint64_t, uint64_t)>& on_progress) {
-  std::unique_ptr<LocalCluster> cluster(new LocalCluster(signals, log));
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(signals, log, options.silence_max));
   RETURN_IF_ERROR(cluster->place(options));
   options.rank.rank = 0;
   options.rank.rank_count = cluster->ranks_;
@@ -72,6 +73,7 @@ base::Result<std::unique_ptr<LocalCluster>> LocalCluster::start(
                                                    .rank_count = cluster->ranks_,
                                                    .model_fingerprint = backend->fingerprint()});
   }
+  if (options.before_loading) RETURN_IF_ERROR(options.before_loading(cluster->ranks_));
   RETURN_IF_ERROR(cluster->set_up(options));
   RETURN_IF_ERROR(cluster->start_workers(options));
   RETURN_IF_ERROR(cluster->await_ready(on_progress));
@@ -90,6 +92,7 @@ base::Status LocalCluster::place(const LocalClusterOptions& options) {
                                                   .simulate = ranks_ > usable,
                                                   .reserve_cores = 1,
                                                   .cpu_quota = shm::read_cpu_quota()}));
+  if (!placement_.note.empty()) log_.warning(placement_.note);
   return {};
 }
 
@@ -111,10 +114,9 @@ base::Status LocalCluster::set_up(const LocalClusterOptions& options) {
 
 base::Status LocalCluster::start_workers(const LocalClusterOptions& options) {
   // A clock that the next start finds later.
-  const auto incarnation =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                std::chrono::system_clock::now().time_since_epoch())
-                                .count());
+  incarnation_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                           std::chrono::system_clock::now().time_since_epoch())
+                                           .count());
   for (int rank = 0; rank < ranks_; rank++) {
     const shm::RankPlacement& place = placement_.ranks[static_cast<size_t>(rank)];
     worker::RankHostOptions own = options.rank;
@@ -126,7 +128,7 @@ base::Status LocalCluster::start_workers(const LocalClusterOptions& options) {
     own.oversubscribed = placement_.oversubscribed;
     ASSIGN_OR_RETURN(ChildProcess process,
                      ChildProcess::start(options.program,
-                                         worker_arguments(own, endpoint_, incarnation), signals_));
+                                         worker_arguments(own, endpoint_, incarnation_), signals_));
     workers_.push_back(std::move(process));
   }
   return {};
@@ -149,6 +151,12 @@ base::Status LocalCluster::await_ready(const std::function<void(uint64_t, uint64
   }
   events_.clear();
   loaded_ = true;
+  for (int rank = 0; rank < ranks_; rank++) {
+    if (!ready(rank).binding_denied) continue;
+    log_.warning(base::cat("memory of rank ", rank, " is ", ready(rank).memory_placement,
+                           "; its pages lie where pinned threads touched them first"));
+    break;  // the others would say the same
+  }
   return {};
 }
 
@@ -159,8 +167,7 @@ base::Status LocalCluster::pump(std::span<const int> descriptors) {
   channel_->wait(kPumpWait, watched);
   if (signals_.asked_to_end()) return signals_.error();
   if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
-  while (auto received = channel_->receive())
-    broker_->on_message(received->peer, received->message, clock_.now());
+  receive();
   broker_->on_tick(clock_.now());
   flush();
   for (broker::Event& event : broker_->take_events()) {
@@ -171,6 +178,14 @@ base::Status LocalCluster::pump(std::span<const int> descriptors) {
   // Only now: a worker that gives up says why before it ends.
   if (const auto ended = ended_worker(EndedHow::kAnyhow)) return *ended;
   return {};
+}
+
+void LocalCluster::receive() {
+  const std::string leader = proto::peer_name("rank-0", incarnation_);
+  while (auto received = channel_->receive()) {
+    if (received->peer == leader) heard_at_ = clock_.now();
+    broker_->on_message(received->peer, received->message, clock_.now());
+  }
 }
 
 void LocalCluster::flush() {
@@ -216,8 +231,7 @@ LocalCluster::~LocalCluster() {
     flush();
     channel_->wait(10 * kMillisecond, watched);
     signals_.asked_to_end();
-    while (auto received = channel_->receive())
-      broker_->on_message(received->peer, received->message, clock_.now());
+    receive();
   }
   workers_.clear();  // kills who did not end
 }

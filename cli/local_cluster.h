@@ -33,6 +33,11 @@ struct LocalClusterOptions {
   int threads_per_node = 0;  // 0: every core
   std::string arena_directory;
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
+  /// Gets the number of ranks before the first is started; may be empty. Its error ends start().
+  std::function<base::Status(int)> before_loading = {};
+  /// A leader that says nothing for so long while it has something to do is given up. Above the
+  /// ranks' own bound on waiting for each other (120 s), which says better who is stuck.
+  base::TimeNs silence_max = 300'000'000'000;
 };
 
 /// What a request gave.
@@ -81,7 +86,8 @@ class LocalCluster {
   base::Status wait_for(int descriptor);
 
  private:
-  LocalCluster(SignalWatch& signals, base::Log& log) : signals_(signals), log_(log) {}
+  LocalCluster(SignalWatch& signals, base::Log& log, base::TimeNs silence_max)
+      : signals_(signals), log_(log), silence_max_(silence_max) {}
   base::Status set_up(const LocalClusterOptions& options);
   base::Status start_workers(const LocalClusterOptions& options);
   base::Status await_ready(const std::function<void(uint64_t, uint64_t)>& on_progress);
@@ -89,6 +95,10 @@ class LocalCluster {
   /// Takes and sends messages for a while; an error ends the cluster.
   base::Status pump(std::span<const int> descriptors);
   void flush();
+  /// Hands what came to the broker.
+  void receive();
+  /// Asks a silent leader for a sign of life, and gives it up in the end.
+  base::Status watch_leader();
   enum class EndedHow { kKilled, kAnyhow };
   /// A sentence about the first worker that has ended so.
   std::optional<base::Error> ended_worker(EndedHow how);
@@ -99,13 +109,17 @@ class LocalCluster {
 
   SignalWatch& signals_;
   base::Log& log_;
+  const base::TimeNs silence_max_;
   base::SteadyClock clock_;
+  base::TimeNs heard_at_ = 0;   // of the leader, for the last time
+  base::TimeNs probed_at_ = 0;  // when it was last asked for a sign of life
   int ranks_ = 0;
   bool loaded_ = false;
   shm::Placement placement_;
   std::optional<RunDirectory> arena_directory_;
   std::optional<RunDirectory> socket_directory_;
   std::string endpoint_;
+  uint64_t incarnation_ = 0;  // of all workers
   std::unique_ptr<proto::Channel> channel_;
   std::optional<broker::Broker> broker_;
   std::vector<ChildProcess> workers_;  // by rank

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/cat.h"
 #include "cli/local_cluster.h"
 
 namespace cli {
@@ -17,11 +18,32 @@ bool is_readable(int descriptor) {
 }  // namespace
 
 base::Status LocalCluster::await_event(const std::function<bool(broker::Event&)>& take) {
+  heard_at_ = clock_.now();  // until now nothing was to be said
   while (true) {
     for (broker::Event& event : std::exchange(events_, {}))
       if (take(event)) return {};
     RETURN_IF_ERROR(pump({}));
+    RETURN_IF_ERROR(watch_leader());
   }
+}
+
+// During a long prompt a healthy leader has nothing to say, but it answers between its steps.
+base::Status LocalCluster::watch_leader() {
+  const base::TimeNs now = clock_.now();
+  const base::TimeNs silence = now - heard_at_;
+  if (silence >= silence_max_)
+    return base::Error{
+        base::Code::kTimeout,
+        base::cat(
+            "worker 0 (process ", worker_pid(0), ") has said nothing for ", silence / 1'000'000'000,
+            " s while a request runs; look whether it is stopped, or use a smaller --chunk if "
+            "one step takes that long")};
+  const base::TimeNs probe_after = silence_max_ / 8;
+  if (silence >= probe_after && now - probed_at_ >= probe_after) {
+    probed_at_ = now;
+    broker_->request_stats();
+  }
+  return {};
 }
 
 base::Result<Generated> LocalCluster::generate(

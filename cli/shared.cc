@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "model/model.h"
+#include "plan/rows.h"
 
 namespace cli {
 
@@ -50,12 +51,27 @@ worker::RankHostOptions rank_options(const Options& options) {
 
 base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context) {
   const Options& options = context.options;
+  const auto before_loading = [&](int ranks) -> base::Status {
+    ASSIGN_OR_RETURN(const model::Model model, model::load_model(options.model));
+    if (options.context > model.spec.context)
+      context.log.warning(base::cat("--ctx ", options.context, " is more than the ",
+                                    model.spec.context,
+                                    " positions that the model was trained on; what lies beyond "
+                                    "them may make no sense"));
+    if (!options.stats) return {};
+    ASSIGN_OR_RETURN(const plan::Plan plan,
+                     plan::plan_rows(model.spec, {.rank_count = ranks, .shares = {}}));
+    const std::string text = plan::describe(plan, model.spec);
+    std::fputs(base::cat(text, text.ends_with('\n') ? "" : "\n").c_str(), stderr);
+    return {};
+  };
   Progress progress(stderr, style_for(stderr), "loading");
   return LocalCluster::start(
       {.rank = rank_options(options),
        .nodes = static_cast<int>(options.nodes),
        .threads_per_node = static_cast<int>(options.threads_per_node),
-       .arena_directory = options.arena_directory},
+       .arena_directory = options.arena_directory,
+       .before_loading = before_loading},
       context.factory, context.signals, context.log,
       [&](uint64_t done, uint64_t total) { progress.update(done, total, "MB"); });
 }
@@ -108,14 +124,11 @@ base::Status print_stats(LocalCluster& cluster) {
   for (int rank = 0; rank < cluster.ranks(); rank++) {
     const proto::Ready& ready = cluster.ready(rank);
     const shm::RankPlacement& place = cluster.placement().ranks[static_cast<size_t>(rank)];
-    text += base::cat(
-        "rank ", rank, ":    ", megabytes(ready.arena_bytes), " weights, ",
-        megabytes(ready.kv_bytes), " KV cache, ", place.cpus.size(), " threads, ",
-        place.os_node < 0 ? std::string("simulated node") : base::cat("node ", place.os_node),
-        "\n");
+    text += base::cat("rank ", rank, ":    ", megabytes(ready.arena_bytes), " weights, ",
+                      megabytes(ready.kv_bytes), " KV cache, ", megabytes(ready.huge_page_bytes),
+                      " of the arena in huge pages, ", place.cpus.size(), " threads, memory ",
+                      ready.memory_placement.empty() ? "somewhere" : ready.memory_placement, "\n");
   }
-  if (!cluster.placement().note.empty())
-    text += base::cat("note:      ", cluster.placement().note, "\n");
   std::fputs(text.c_str(), stderr);
   return {};
 }

@@ -117,7 +117,10 @@ base::Result<Body> read(const wire::Ready& from) {
   to.columns_max = r.number<int>("columns_max", from.columns_max(), 1, base::kStepColumnsMax);
   to.arena_bytes = from.arena_bytes();
   to.kv_bytes = from.kv_bytes();
-  return r.result(to);
+  to.huge_page_bytes = from.huge_page_bytes();
+  to.memory_placement = r.text("memory_placement", from.memory_placement());
+  to.binding_denied = from.binding_denied();
+  return r.result(std::move(to));
 }
 
 base::Result<Body> read(const wire::WorkerFailed& from) {

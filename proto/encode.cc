@@ -90,6 +90,9 @@ void put(const Ready& from, wire::Envelope& out) {
   to->set_columns_max(static_cast<uint32_t>(from.columns_max));
   to->set_arena_bytes(from.arena_bytes);
   to->set_kv_bytes(from.kv_bytes);
+  to->set_huge_page_bytes(from.huge_page_bytes);
+  to->set_memory_placement(text(from.memory_placement));
+  to->set_binding_denied(from.binding_denied);
 }
 
 void put(const ReadyReply&, wire::Envelope& out) {

@@ -198,6 +198,17 @@ base::Status RankHost::reserve() {
   return {};
 }
 
+std::string placement_text(shm::Bind bind, int node) {
+  switch (bind) {
+    case shm::Bind::kNotAsked: return "bound to no node (simulated)";
+    case shm::Bind::kBound: return base::cat("bound to node ", node);
+    case shm::Bind::kDenied: break;
+  }
+  return base::cat(
+      "not bound to node ", node,
+      ": the system forbids mbind (EPERM); in a container --cap-add SYS_NICE allows it");
+}
+
 RankReport RankHost::report() const {
   RankReport report;
   report.weight_bytes = map_.bytes;
@@ -206,6 +217,7 @@ RankReport RankHost::report() const {
     const auto pages = shm::page_report(arena_->region().data());
     if (pages.ok()) report.huge_page_bytes = pages->huge_bytes;
   }
+  if (arena_ && kv_) report.bind = std::max(arena_->region().bind(), kv_->bind());
   if (engine_) report.engine = engine_->stats();
   return report;
 }

@@ -41,9 +41,13 @@ struct RankHostOptions {
 /// What a rank holds and how it fares; for people.
 struct RankReport {
   uint64_t weight_bytes = 0, kv_bytes = 0;
-  uint64_t huge_page_bytes = 0;  // of the weights
+  uint64_t huge_page_bytes = 0;           // of the weights
+  shm::Bind bind = shm::Bind::kNotAsked;  // the worse of weights and KV cache
   engine::RankStats engine;
 };
+
+/// "bound to node 1", or why not and what helps. `node` is the one that was asked for.
+std::string placement_text(shm::Bind bind, int node);
 
 class RankHost {
  public:

@@ -117,7 +117,11 @@ class Process {
     });
     if (!loaded.ok()) return worker_.fail(loaded.error());
     const RankReport report = backend_.report();
-    proto::Ready ready{.arena_bytes = report.weight_bytes, .kv_bytes = report.kv_bytes};
+    proto::Ready ready{.arena_bytes = report.weight_bytes,
+                       .kv_bytes = report.kv_bytes,
+                       .huge_page_bytes = report.huge_page_bytes,
+                       .memory_placement = placement_text(report.bind, options_.rank.os_node),
+                       .binding_denied = report.bind == shm::Bind::kDenied};
     if (leads()) {
       worker_.lead(ready, runner_, {.token_count = backend_.token_count()}, &runner_);
       return;

@@ -48,11 +48,29 @@ TEST(Processes, TheAnswerDoesNotDependOnTheNumberOfRanks) {
     EXPECT_NE(program.error_output().find("generated: 50 tokens"), std::string::npos)
         << program.error_output();
     EXPECT_NE(program.error_output().find("waits:     5.5 per layer"), std::string::npos);
-    EXPECT_NE(program.error_output().find("rank 0:    1.0 MB weights, 2.0 MB KV cache"),
+    EXPECT_NE(program.error_output().find("rank 0:    1.0 MB weights, 2.0 MB KV cache, 0.5 MB of "
+                                          "the arena in huge pages, "),
               std::string::npos);
+    EXPECT_NE(program.error_output().find("memory bound to no node"), std::string::npos);
     EXPECT_TRUE(program.errors().empty());
     expect_nothing_left(places, {});
   }
+}
+
+TEST(Processes, MemoryThatCouldNotBeBoundIsOneWarningAndInTheStatistics) {
+  Places places;
+  Program program(places, scripted({"run", kModel, "-p", "x", "-n", "3", "--seed", "1", "--nodes",
+                                    "3", "--stats"},
+                                   "bind_denied=1"));
+  ASSERT_EQ(program.wait(), 0) << program.error_output();
+  const std::string& said = program.error_output();
+  const auto count = [&](std::string_view part) {
+    size_t found = 0;
+    for (size_t at = 0; (at = said.find(part, at)) != std::string::npos; at++) found++;
+    return found;
+  };
+  EXPECT_EQ(count("warning: memory of rank 0 is not bound to node"), 1u) << said;
+  EXPECT_EQ(count("--cap-add SYS_NICE"), 1u + 3u) << said;
 }
 
 TEST(Processes, SignalsEndItCleanlyWhileItAnswers) {

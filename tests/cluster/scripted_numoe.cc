@@ -3,7 +3,7 @@
 //
 // NUMOE_SCRIPT, words separated by blanks: load_error=RANK (load fails there), load_forever=RANK
 // (it never ends), crash_at_step=N (the leader aborts), fail_at_step=N (the runner returns an
-// error), step_us=N (how long a step takes).
+// error), step_us=N (how long a step takes), bind_denied=1 (memory could not be bound).
 #include <time.h>
 
 #include <algorithm>
@@ -70,6 +70,8 @@ class ScriptedBackend final : public worker::Backend {
     worker::RankReport report;
     report.weight_bytes = 1'000'000;
     report.kv_bytes = 2'000'000;
+    report.huge_page_bytes = 500'000;
+    if (value(script_, "bind_denied", 0) != 0) report.bind = shm::Bind::kDenied;
     report.engine.layers = 4;
     report.engine.layer_waits = 22;
     return report;
