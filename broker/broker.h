@@ -80,8 +80,7 @@ class Broker {
   const RankInfo* rank(int rank) const;
 
   /// Starts a request and returns its id; the request_id of the argument is ignored. Errors:
-  /// kUnavailable (no group, or too many requests); kInvalidArgument with both numbers for ids
-  /// outside the leader's vocabulary, a prompt beyond its context, or counts beyond proto's limits.
+  /// kUnavailable (no group, too many requests), kInvalidArgument (what no worker could read).
   base::Result<uint64_t> generate(proto::GenerateRequest request, base::TimeNs now);
   base::Result<uint64_t> score(proto::ScoreRequest request, base::TimeNs now);
   /// Asks for an early end; the last event of the request says how it finished. Unknown: ignored.

@@ -44,11 +44,10 @@ struct Ready {
   int64_t vocabulary = 0, context = 0;
   int32_t kv_block_count = 0;
   int columns_max = 0;
-  // Of this rank, for people.
-  uint64_t arena_bytes = 0, kv_bytes = 0;
-  uint64_t huge_page_bytes = 0;       // of the arena, in huge pages
-  std::string memory_placement = {};  // where its memory lies: "bound to node 1"; may be empty
-  bool binding_denied = false;        // it was to be bound, and the system forbids that
+  uint64_t arena_bytes = 0, kv_bytes = 0;  // of this rank, as all below
+  uint64_t huge_page_bytes = 0;            // of the arena, in huge pages
+  std::string memory_placement = {};       // where its memory lies: "bound to node 1"; may be empty
+  bool binding_denied = false;             // it was to be bound, and the system forbids that
 };
 struct ReadyReply {};
 struct WorkerFailed {
