@@ -28,7 +28,7 @@ def story(*options, tokens=40, **run_options):
 
 def long_story(*options):
     """More tokens than are made before a test is done with it."""
-    return story("--nodes", 2, "--seed", 1, "--ignore-eos", *options, tokens=480)
+    return story("--nodes", 2, "--seed", 1, "--ignore-eos", "--ctx", 20000, *options, tokens=19000)
 
 
 class Story(unittest.TestCase):
@@ -113,7 +113,8 @@ class Interrupted(unittest.TestCase):
             arena.mkdir()
             result = subprocess.run(
                 ["bash", "-c", 'set -o pipefail; "$@" | head -c 20 >/dev/null', "bash", BINARY, "run", MODEL, "-p",
-                 PROMPT, "-n", "480", "--nodes", "2", "--threads-per-node", "1", "--ignore-eos", "--arena-dir", arena],
+                 PROMPT, "-n", "19000", "--ctx", "20000", "--nodes", "2", "--threads-per-node", "1", "--ignore-eos",
+                 "--arena-dir", arena],
                 env=environment, capture_output=True, timeout=60, check=False)
             self.assertNotEqual(result.returncode, 0)
             self.assertEqual([p for p in Path(folder).rglob("*") if not p.is_dir()], [])
