@@ -15,14 +15,15 @@ fail() {
 # The lines of a script's own head comment are its help.
 print_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
-# configure PRESET: once; later builds reconfigure themselves where a CMakeLists.txt changed.
+# configure PRESET: quick where nothing changed, and says nothing then. Always done, since the list of tests that a
+# build directory knows is as old as its last configuring.
 configure() {
-  local directory=$root/build
-  [ "$1" = release ] || directory=$root/build/$1
-  if [ ! -f "$directory/build.ninja" ]; then
-    say "configuring $directory"
-    (cd "$root" && cmake --preset "$1") >&2 || fail "configuring failed; the lines above say why"
-  fi
+  local output
+  say "configuring preset $1"
+  output=$(cd "$root" && cmake --preset "$1" 2>&1) || {
+    printf '%s\n' "$output" >&2
+    fail "configuring failed; the lines above say why"
+  }
 }
 
 # build_in DIRECTORY [TARGET…]
