@@ -12,11 +12,15 @@ namespace {
 base::Status dispatch(Context& context) {
   switch (context.options.command) {
     case Command::kRun: return context.options.prompt ? run(context) : chat(context);
+    case Command::kServe: return serve(context);
     case Command::kLogits: return logits(context);
     case Command::kTokenize: return tokenize(context);
     case Command::kDetokenize: return detokenize(context);
     case Command::kPerplexity: return perplexity(context);
     case Command::kInspect: return inspect(context);
+    case Command::kSynth: return synth(context);
+    case Command::kProbe: return probe(context);
+    case Command::kCompletion: return completion(context);
     case Command::kWorker: break;  // run_app's own
   }
   return {};

@@ -30,6 +30,10 @@ base::Status tokenize(Context& context);
 base::Status detokenize(Context& context);
 base::Status perplexity(Context& context);
 base::Status inspect(Context& context);
+base::Status serve(Context& context);
+base::Status synth(Context& context);
+base::Status probe(Context& context);
+base::Status completion(Context& context);
 base::Status be_worker(const Options& options, const worker::BackendFactory& factory,
                        base::Log& log);
 

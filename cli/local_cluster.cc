@@ -52,6 +52,7 @@ std::vector<std::string> worker_arguments(const worker::RankHostOptions& rank,
   add("--ctx", base::cat(rank.context));
   add("--chunk", base::cat(rank.columns_max));
   add("--arena-dir", rank.arena_directory);
+  add("--exchange", rank.exchange);
   if (rank.oversubscribed) arguments.push_back("--oversubscribed");
   return arguments;
 }

@@ -13,7 +13,19 @@
 
 namespace cli {
 
-enum class Command { kRun, kLogits, kTokenize, kDetokenize, kPerplexity, kInspect, kWorker };
+enum class Command {
+  kRun,
+  kServe,
+  kLogits,
+  kTokenize,
+  kDetokenize,
+  kPerplexity,
+  kInspect,
+  kSynth,
+  kProbe,
+  kCompletion,
+  kWorker
+};
 
 struct Options {
   Command command = Command::kRun;
@@ -47,6 +59,26 @@ struct Options {
   int64_t context = 0;  // 0: the model's own, at most 4096
   int64_t chunk = 0;    // columns a step; 0: 128
   std::string arena_directory;
+  std::string exchange = "auto";
+
+  // Serving.
+  std::string host = "127.0.0.1";
+  int64_t port = 8080;
+  std::string alias;  // empty: the name of the model file
+  int64_t parallel = 4;
+  std::string api_key_file;
+
+  // Synthetic models.
+  std::string preset, output;
+  std::string architecture;  // empty: the preset's own
+  std::string weight_type = "q4_k";
+  int64_t layers = 0;  // 0: all of the preset
+  std::string vocabulary_file;
+  bool force = false;
+
+  // Tools.
+  bool save = false;
+  std::string shell;
 
   // Of `numoe worker`, filled in by the process that starts it.
   int64_t rank = 0, ranks = 1;

@@ -42,6 +42,7 @@ worker::RankHostOptions rank_options(const Options& options) {
   worker::RankHostOptions rank;
   rank.model_path = options.model;
   rank.isa = options.isa;
+  rank.exchange = options.exchange;
   if (options.kv_type == "f16") rank.kv_type = kernels::KvType::kF16;
   if (options.kv_type == "f32") rank.kv_type = kernels::KvType::kF32;
   rank.context = options.context;

@@ -1,0 +1,178 @@
+#include "cli/option_table.h"
+
+#include <limits>
+
+#include "base/cat.h"
+#include "base/limits.h"
+#include "kernels/ops.h"
+
+namespace cli {
+
+namespace {
+
+constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
+                   kLogits = bit(Command::kLogits), kTokenize = bit(Command::kTokenize),
+                   kDetokenize = bit(Command::kDetokenize), kPerplexity = bit(Command::kPerplexity),
+                   kInspect = bit(Command::kInspect), kSynth = bit(Command::kSynth),
+                   kProbe = bit(Command::kProbe), kCompletion = bit(Command::kCompletion),
+                   kWorker = bit(Command::kWorker);
+constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity;
+constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
+
+constexpr CommandRow kCommands[] = {
+    {Command::kRun, "run", "continue a text, or chat"},
+    {Command::kServe, "serve", "answer the OpenAI API over HTTP"},
+    {Command::kLogits, "logits", "logits of a token sequence as JSON"},
+    {Command::kTokenize, "tokenize", "text to token ids"},
+    {Command::kDetokenize, "detokenize", "token ids to text"},
+    {Command::kPerplexity, "perplexity", "how well a model predicts a text"},
+    {Command::kInspect, "inspect", "what a model file holds"},
+    {Command::kSynth, "synth", "write a model of a known shape with synthetic weights"},
+    {Command::kProbe, "probe", "measure this machine: memory, caches, exchange"},
+    {Command::kCompletion, "completion", "completion script for a shell"},
+    {Command::kWorker, "worker", "one rank; started by the others"},
+};
+
+constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
+using O = Options;
+
+// The table, in the order of the help; one function per group of rows.
+std::vector<OptionRow> text_rows() {
+  return {
+      {"model", "MODEL", "GGUF file (of a split model: its first part)", kReadsModel, &O::model, 0,
+       0, "", OptionRow::kRequired},
+      {"ids", "IDS", "token ids", kDetokenize, &O::ids, 0, kInt32Max, "", OptionRow::kRequired},
+      {"-p,--prompt", "TEXT", "text to continue; without it a chat", kRun, &O::prompt},
+      {"-p,--prompt", "TEXT", "text to cut into tokens; without it standard input", kTokenize,
+       &O::prompt},
+      {"-n,--max-tokens", "N", "tokens to generate; 0: up to the end or the context", kRun,
+       &O::max_tokens, 0, kInt32Max},
+      {"--tokens", "IDS", "token ids, as in \"1 2 3\"", kLogits, &O::tokens, 0, 0, "",
+       OptionRow::kRequired},
+      {"-f,--file", "FILE", "text to measure on", kPerplexity, &O::file, 0, 0, "",
+       OptionRow::kRequired},
+      {"--system", "TEXT", "system message of the chat", kRun, &O::system},
+      {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
+       &O::special},
+      {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
+      {"--json", "", "one JSON object", kInspect | kProbe, &O::json},
+  };
+}
+
+std::vector<OptionRow> sampling_rows() {
+  return {
+      {"--temp", "T", "temperature; 0: always the best token", kRun | kServe, &O::temperature, 0,
+       1000},
+      {"--top-k", "K", "sample from the K best; 0: all", kRun | kServe, &O::top_k, 0, kInt32Max},
+      {"--top-p", "P", "sample from the fewest that reach this share; 1: all", kRun | kServe,
+       &O::top_p, 0, 1},
+      {"--min-p", "P", "drop what is less likely than P times the best; 0: nothing", kRun | kServe,
+       &O::min_p, 0, 1},
+      {"--repeat-penalty", "R", "divide the logits of recent tokens; 1: off", kRun | kServe,
+       &O::repeat_penalty, 0.01, 100},
+      {"--presence-penalty", "R", "subtract from recent tokens", kRun | kServe,
+       &O::presence_penalty, -2, 2},
+      {"--frequency-penalty", "R", "subtract for each recent occurrence", kRun | kServe,
+       &O::frequency_penalty, -2, 2},
+      {"--penalty-window", "N", "tokens that count as recent; -1: all", kRun | kServe,
+       &O::penalty_window, -1, kInt32Max},
+      {"--seed", "S", "of the random draws; without it a new one, which is printed", kRun,
+       &O::seed},
+      {"--ignore-eos", "", "go on where the model would end", kRun, &O::ignore_eos},
+  };
+}
+
+std::vector<OptionRow> serve_rows() {
+  return {
+      {"--host", "ADDRESS", "address to listen on; beyond this machine only with --api-key-file",
+       kServe, &O::host},
+      {"--port", "PORT", "TCP port; 0: any free one, which is printed", kServe, &O::port, 0, 65535},
+      {"--alias", "NAME", "model name in the API; without it the file's name", kServe, &O::alias},
+      {"--parallel", "N", "sequences of full context that are kept at once", kServe, &O::parallel,
+       1, base::kStepSequencesMax},
+      {"--api-key-file", "FILE", "keys that clients must send, one a line", kServe,
+       &O::api_key_file},
+  };
+}
+
+std::vector<OptionRow> synth_rows() {
+  return {
+      {"preset", "PRESET", "shape of a known model", kSynth, &O::preset, 0, 0,
+       "olmoe-1b-7b qwen3-30b-a3b", OptionRow::kRequired},
+      {"output", "FILE", "GGUF file to write", kSynth, &O::output, 0, 0, "", OptionRow::kRequired},
+      {"--arch", "NAME", "architecture, if the shape can be written as another one", kSynth,
+       &O::architecture},
+      {"--type", "TYPE", "of the weights", kSynth, &O::weight_type},
+      {"--layers", "N", "layers; 0: all of the shape", kSynth, &O::layers, 0, base::kLayersMax},
+      {"--vocab", "MODEL", "GGUF file to take the vocabulary from; without it the demo model",
+       kSynth, &O::vocabulary_file},
+      {"--force", "", "replace an existing file", kSynth, &O::force},
+  };
+}
+
+std::vector<OptionRow> tool_rows() {
+  return {
+      {"--save", "", "keep the result for later commands on this machine", kProbe, &O::save},
+      {"shell", "SHELL", "bash, zsh or fish", kCompletion, &O::shell, 0, 0, "bash zsh fish",
+       OptionRow::kRequired},
+  };
+}
+
+std::vector<OptionRow> cluster_rows() {
+  constexpr unsigned kBoth = kComputes | kWorker;
+  std::string isas = "auto";
+  for (const kernels::Ops* ops : kernels::all_ops()) isas += base::cat(" ", ops->name);
+  return {
+      {"--nodes", "N",
+       "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes", kComputes,
+       &O::nodes, 0, base::kRanksMax},
+      {"--threads-per-node", "T",
+       "compute threads of a rank; 0: every core of its node, less one on the first node for the "
+       "broker from 4 cores up, and no more than the cgroup's CPU quota",
+       kComputes, &O::threads_per_node, 0, base::kThreadsPerRankMax},
+      {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
+      {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
+       kBoth, &O::kv_type, 0, 0, "f16 f32"},
+      {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,
+       &O::context, 0, base::kContextMax},
+      {"--chunk", "N", "positions computed in one step; 0: 128", kBoth, &O::chunk, 0,
+       base::kStepColumnsMax},
+      {"--arena-dir", "DIR",
+       "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth,
+       &O::arena_directory},
+      {"--exchange", "NAME",
+       "how ranks exchange activations: shm, zmq, or auto: shm where ranks see the same memory",
+       kBoth, &O::exchange, 0, 0, "auto shm zmq"},
+      {"--stats", "", "the plan beforehand; speed, waits and memory afterwards", kComputes,
+       &O::stats},
+  };
+}
+
+std::vector<OptionRow> worker_rows() {
+  return {
+      {"--rank", "R", "", kWorker, &O::rank, 0, base::kRanksMax - 1},
+      {"--ranks", "N", "", kWorker, &O::ranks, 1, base::kRanksMax},
+      {"--group", "ID", "", kWorker, &O::group, 0, 0, "", OptionRow::kRequired},
+      {"--endpoint", "URL", "", kWorker, &O::endpoint, 0, 0, "", OptionRow::kRequired},
+      {"--incarnation", "N", "", kWorker, &O::incarnation},
+      {"--os-node", "N", "", kWorker, &O::os_node, -1, kInt32Max},
+      {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, "", OptionRow::kRequired},
+      {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
+  };
+}
+
+}  // namespace
+
+std::vector<OptionRow> option_rows() {
+  std::vector<OptionRow> rows;
+  for (const auto& group : {text_rows(), serve_rows(), sampling_rows(), cluster_rows(),
+                            synth_rows(), tool_rows(), worker_rows()})
+    rows.insert(rows.end(), group.begin(), group.end());
+  return rows;
+}
+
+std::span<const CommandRow> command_rows() {
+  return kCommands;
+}
+
+}  // namespace cli
