@@ -1,0 +1,40 @@
+// Text and conversations to the token ids that are computed: fixed here, once.
+//
+// Blocks while the template is rendered, so it runs in a thread of its own. Thread rule: one thread
+// at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "broker/api/request.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+
+namespace broker {
+
+struct PromptLimits {
+  int64_t context = 0;     // positions of one sequence
+  int64_t vocabulary = 0;  // ids below it have a row
+};
+
+class PromptReader {
+ public:
+  /// Both must outlive this; `chat` may be nullptr: the model has no template, which is a 400 for
+  /// chats that says so.
+  PromptReader(const model::Tokenizer& tokenizer, model::ChatTemplate* chat)
+      : tokenizer_(tokenizer), chat_(chat) {}
+
+  /// Ids of each prompt; one for a chat. Errors: empty, an id outside the vocabulary, the
+  /// template's own refusal; longer than the context less one: code context_length_exceeded with
+  /// both numbers.
+  std::optional<ApiError> read(const CompletionRequest& request, const PromptLimits& limits,
+                               std::vector<std::vector<int32_t>>& prompts);
+
+ private:
+  const model::Tokenizer& tokenizer_;
+  model::ChatTemplate* const chat_;
+};
+
+}  // namespace broker
