@@ -113,6 +113,9 @@ std::vector<OptionRow> synth_rows() {
 std::vector<OptionRow> tool_rows() {
   return {
       {"--save", "", "keep the result for later commands on this machine", kProbe, &O::save},
+      {"--quick", "", "a few seconds, with fewer samples", kProbe, &O::quick},
+      {"--mib", "N", "MiB to measure on each node; 0: several times its caches", kProbe,
+       &O::probe_mib, 0, 1 << 20},
       {"shell", "SHELL", "bash, zsh or fish", kCompletion, &O::shell, 0, 0, "bash zsh fish",
        OptionRow::kRequired},
   };
@@ -124,12 +127,12 @@ std::vector<OptionRow> cluster_rows() {
   for (const kernels::Ops* ops : kernels::all_ops()) isas += base::cat(" ", ops->name);
   return {
       {"--nodes", "N",
-       "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes", kComputes,
-       &O::nodes, 0, base::kRanksMax},
+       "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes",
+       kComputes | kProbe, &O::nodes, 0, base::kRanksMax},
       {"--threads-per-node", "T",
        "compute threads of a rank; 0: every core of its node, less one on the first node for the "
        "broker from 4 cores up, and no more than the cgroup's CPU quota",
-       kComputes, &O::threads_per_node, 0, base::kThreadsPerRankMax},
+       kComputes | kProbe, &O::threads_per_node, 0, base::kThreadsPerRankMax},
       {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},

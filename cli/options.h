@@ -77,7 +77,8 @@ struct Options {
   bool force = false;
 
   // Tools.
-  bool save = false;
+  bool save = false, quick = false;
+  int64_t probe_mib = 0;  // memory measured on each node; 0: by caches and free memory
   std::string shell;
 
   // Of `numoe worker`, filled in by the process that starts it.
