@@ -8,6 +8,7 @@ const char* wait_name(Wait wait) {
     case Wait::kAborted: return "aborted";
     case Wait::kPeerLost: return "peer lost";
     case Wait::kTimeout: return "timeout";
+    case Wait::kBroken: return "broken";
   }
   return "?";
 }

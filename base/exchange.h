@@ -1,7 +1,7 @@
 // The all-gather between the ranks of a group: publish my slice, await the others', bounded.
 //
-// The one thing that crosses processes inside a step. `shm` implements it for ranks of one host;
-// the interface knows no memory, so ranks of other hosts can implement it with messages.
+// The one thing that crosses processes inside a step. `shm` implements it for ranks that map the
+// same memory, `proto` with ZeroMQ for all others; the interface knows neither.
 //
 //   thread t of rank r, gather number n:
 //     write my part into outgoing(n)  ->  arrive_and_wait(n)  ->  read incoming(n, 0 … ranks - 1)
@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace base {
 
@@ -19,8 +20,9 @@ namespace base {
 enum class Wait {
   kOk,
   kAborted,   // somebody raised the group's abort word
-  kPeerLost,  // a peer's lifeline is gone
+  kPeerLost,  // a peer's lifeline or connection is gone
   kTimeout,   // the backstop
+  kBroken,    // a peer sent what no rank of this group sends
 };
 
 /// "ok", "aborted", …
@@ -48,6 +50,9 @@ class Exchange {
 
   /// Makes every present and future wait of the whole group return kAborted. Any thread, any rank.
   virtual void abort() = 0;
+
+  /// What a peer did wrong, if kBroken was returned; for people. Any thread.
+  virtual std::string fault() const { return {}; }
 };
 
 }  // namespace base

@@ -2,17 +2,35 @@
 
 #include <chrono>
 
+#include "base/cat.h"
+
 namespace engine {
 
 namespace {
 
-base::Error group_ended(base::Wait wait) {
+/// How a step of several threads ended. A thread that waits for the others of its rank is only told
+/// to stop; the one that met the reason says more.
+base::Wait worst_of(const std::vector<base::Wait>& waits) {
+  base::Wait worst = base::Wait::kOk;
+  for (const base::Wait wait : waits) {
+    if (worst == base::Wait::kOk || worst == base::Wait::kAborted) {
+      if (wait != base::Wait::kOk) worst = wait;
+    }
+  }
+  return worst;
+}
+
+base::Error group_ended(base::Wait wait, const base::Exchange& exchange) {
   switch (wait) {
     case base::Wait::kTimeout:
       return {base::Code::kTimeout,
               "a rank of the group did not answer in time; the step was given up"};
     case base::Wait::kAborted:
       return {base::Code::kCancelled, "the group was told to stop in the middle of a step"};
+    case base::Wait::kBroken:
+      return {base::Code::kPeerLost,
+              base::cat(exchange.fault(),
+                        "; the step was given up: start all ranks from the same plan and program")};
     default:
       return {base::Code::kPeerLost, "another worker of the group died; the step was given up"};
   }
@@ -68,8 +86,8 @@ base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
   RETURN_IF_ERROR(view_.decode(record));
   const auto begin = std::chrono::steady_clock::now();
   team_->run(job_);
-  for (const base::Wait wait : waits_) {
-    if (wait != base::Wait::kOk) return group_ended(wait);
+  if (const base::Wait wait = worst_of(waits_); wait != base::Wait::kOk) {
+    return group_ended(wait, *options_.exchange);
   }
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   stats_.steps++;
@@ -87,27 +105,27 @@ base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
       .fault_layer = {rank_->fault_layer.data(), view_.columns().size()}};
 }
 
-LeaderRunner::LeaderRunner(RankEngine& engine, shm::StepBoard* board)
-    : engine_(engine), board_(board), record_(step_record_bytes_max(engine.shape())) {}
+LeaderRunner::LeaderRunner(RankEngine& engine, base::StepFeed* feed)
+    : engine_(engine), feed_(feed), record_(step_record_bytes_max(engine.shape())) {}
 
 base::Result<StepOutput> LeaderRunner::run(const Step& step) {
   ASSIGN_OR_RETURN(const size_t bytes, encode_step(step, engine_.shape(), record_));
   const std::span<const std::byte> record(record_.data(), bytes);
-  if (board_ != nullptr) {
-    const base::Wait wait = board_->publish(next_sequence_++, record);
-    if (wait != base::Wait::kOk) return group_ended(wait);
+  if (feed_ != nullptr) {
+    const base::Wait wait = feed_->publish(next_sequence_++, record);
+    if (wait != base::Wait::kOk) return group_ended(wait, engine_.exchange());
   }
   return engine_.run(record);
 }
 
-Follower::Follower(RankEngine& engine, shm::StepBoard& board) : engine_(engine), board_(board) {
+Follower::Follower(RankEngine& engine, base::StepFeed& feed) : engine_(engine), feed_(feed) {
   record_.reserve(step_record_bytes_max(engine.shape()));
 }
 
 base::Result<bool> Follower::run_one(base::TimeNs slice_ns) {
-  const base::Wait wait = board_.read(next_sequence_, slice_ns, record_);
+  const base::Wait wait = feed_.read(next_sequence_, slice_ns, record_);
   if (wait == base::Wait::kTimeout) return false;
-  if (wait != base::Wait::kOk) return group_ended(wait);
+  if (wait != base::Wait::kOk) return group_ended(wait, engine_.exchange());
   next_sequence_++;
   auto output = engine_.run(record_);
   if (!output.ok()) return output.error();

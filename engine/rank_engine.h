@@ -1,17 +1,17 @@
 // One rank that is ready to run steps: its threads, buffers, weights and KV pool; and the two roles
 // a rank can have in its group.
 //
-//   leader:   Step -> encode -> step board -> own threads --gathers--> logits
-//   follower:                   step board -> own threads --gathers-->
+//   leader:   Step -> encode -> step feed -> own threads --gathers--> logits
+//   follower:                   step feed -> own threads --gathers-->
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "base/step_feed.h"
 #include "engine/pass.h"
 #include "engine/step.h"
 #include "engine/team.h"
-#include "shm/step_board.h"
 
 namespace engine {
 
@@ -53,6 +53,7 @@ class RankEngine {
   base::Result<StepOutput> run(std::span<const std::byte> record);
 
   const RunnerShape& shape() const { return options_.shape; }
+  const base::Exchange& exchange() const { return *options_.exchange; }
   RankStats stats() const { return stats_; }
 
  private:
@@ -73,14 +74,14 @@ class RankEngine {
 /// Rank 0: shows every step to the followers and runs it.
 class LeaderRunner final : public StepRunner {
  public:
-  /// Both must outlive the runner. `board` may be nullptr in a group of one.
-  LeaderRunner(RankEngine& engine, shm::StepBoard* board);
+  /// Both must outlive the runner. `feed` may be nullptr in a group of one.
+  LeaderRunner(RankEngine& engine, base::StepFeed* feed);
   RunnerShape shape() const override { return engine_.shape(); }
   base::Result<StepOutput> run(const Step& step) override;
 
  private:
   RankEngine& engine_;
-  shm::StepBoard* board_;
+  base::StepFeed* feed_;
   std::vector<std::byte> record_;
   uint64_t next_sequence_ = 0;
 };
@@ -88,14 +89,14 @@ class LeaderRunner final : public StepRunner {
 /// Any other rank: runs what the leader shows.
 class Follower {
  public:
-  Follower(RankEngine& engine, shm::StepBoard& board);
+  Follower(RankEngine& engine, base::StepFeed& feed);
   /// Runs the next step if it is shown within `slice_ns`. True if one was run. Errors: as
   /// StepRunner::run.
   base::Result<bool> run_one(base::TimeNs slice_ns);
 
  private:
   RankEngine& engine_;
-  shm::StepBoard& board_;
+  base::StepFeed& feed_;
   std::vector<std::byte> record_;
   uint64_t next_sequence_ = 0;
 };
