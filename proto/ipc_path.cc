@@ -55,7 +55,19 @@ base::Result<std::string> ipc_endpoint(const std::string& directory, std::string
     return base::Error{base::Code::kInvalidArgument,
                        base::cat("socket path ", path, " has ", path.size(), " bytes, at most ",
                                  kIpcPathBytesMax, " are possible; choose a shorter directory")};
-  return base::cat("ipc://", path);
+  return base::cat(kIpc, path);
+}
+
+base::Status check_ipc_endpoint(const std::string& endpoint) {
+  if (!endpoint.starts_with(kIpc) || endpoint.size() == kIpc.size())
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("endpoint \"", endpoint, "\" must be ipc://PATH")};
+  const size_t length = endpoint.size() - kIpc.size();
+  if (length > kIpcPathBytesMax)
+    return base::Error{base::Code::kInvalidArgument,
+                       base::cat("socket path ", endpoint.substr(kIpc.size()), " has ", length,
+                                 " bytes, at most ", kIpcPathBytesMax, " are possible")};
+  return {};
 }
 
 }  // namespace proto

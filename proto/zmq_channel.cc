@@ -5,19 +5,13 @@
 
 #include <array>
 #include <utility>
-#include <zmq.hpp>
 
 #include "base/cat.h"
+#include "proto/zmq_seam.h"
 
 namespace proto {
 
 namespace {
-
-constexpr std::string_view kIpc = "ipc://";
-
-base::Error system_error(std::string_view what, const zmq::error_t& error) {
-  return {base::Code::kSystem, base::cat(what, ": ", error.what())};
-}
 
 class ZmqChannel final : public Channel {
  public:
@@ -69,7 +63,7 @@ class ZmqChannel final : public Channel {
     } catch (const zmq::error_t& error) {
       if (error.num() == EHOSTUNREACH)
         return base::Error{base::Code::kPeerLost, base::cat(peer, " is not connected")};
-      return system_error(base::cat("sending to ", peer), error);
+      return zmq_error(base::cat("sending to ", peer), error);
     }
   }
 
@@ -130,34 +124,22 @@ class ZmqChannel final : public Channel {
   std::string bound_path_;
 };
 
-base::Status check_endpoint(const std::string& endpoint) {
-  if (!endpoint.starts_with(kIpc) || endpoint.size() == kIpc.size())
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("endpoint \"", endpoint, "\" must be ipc://PATH")};
-  const size_t length = endpoint.size() - kIpc.size();
-  if (length > kIpcPathBytesMax)
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("socket path ", endpoint.substr(kIpc.size()), " has ", length,
-                                 " bytes, at most ", kIpcPathBytesMax, " are possible")};
-  return {};
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Channel>> bind_broker(const ZmqOptions& options) {
-  RETURN_IF_ERROR(check_endpoint(options.endpoint));
+  RETURN_IF_ERROR(check_ipc_endpoint(options.endpoint));
   try {
     auto channel = std::make_unique<ZmqChannel>(zmq::socket_type::router, options.queue_max);
     channel->bind(options.endpoint);
     return std::unique_ptr<Channel>(std::move(channel));
   } catch (const zmq::error_t& error) {
-    return system_error(base::cat("binding ", options.endpoint), error);
+    return zmq_error(base::cat("binding ", options.endpoint), error);
   }
 }
 
 base::Result<std::unique_ptr<Channel>> connect_worker(const ZmqOptions& options,
                                                       std::string_view peer_name) {
-  RETURN_IF_ERROR(check_endpoint(options.endpoint));
+  RETURN_IF_ERROR(check_ipc_endpoint(options.endpoint));
   if (peer_name.empty() || peer_name.size() > kPeerBytesMax)
     return base::Error{base::Code::kInvalidArgument,
                        base::cat("a peer name of ", peer_name.size(), " bytes, 1 … ", kPeerBytesMax,
@@ -167,7 +149,7 @@ base::Result<std::unique_ptr<Channel>> connect_worker(const ZmqOptions& options,
     channel->connect(options.endpoint, peer_name);
     return std::unique_ptr<Channel>(std::move(channel));
   } catch (const zmq::error_t& error) {
-    return system_error(base::cat("connecting to ", options.endpoint), error);
+    return zmq_error(base::cat("connecting to ", options.endpoint), error);
   }
 }
 

@@ -26,7 +26,12 @@ base::Result<std::unique_ptr<Channel>> bind_broker(const ZmqOptions& options);
 base::Result<std::unique_ptr<Channel>> connect_worker(const ZmqOptions& options,
                                                       std::string_view peer_name);
 
+inline constexpr std::string_view kIpc = "ipc://";
 inline constexpr size_t kIpcPathBytesMax = 107;  // sockaddr_un::sun_path without its end
+
+/// Errors: kInvalidArgument for what is no ipc://PATH of at most kIpcPathBytesMax. tcp:// is
+/// refused until it is authenticated.
+base::Status check_ipc_endpoint(const std::string& endpoint);
 
 /// Where ipc sockets live: a directory of this user alone, so a short path is enough protection.
 /// `base` is XDG_RUNTIME_DIR or empty; anything too long or not writable gives way to /tmp.
