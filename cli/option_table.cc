@@ -5,6 +5,7 @@
 #include "base/cat.h"
 #include "base/limits.h"
 #include "kernels/ops.h"
+#include "model/synth_shapes.h"
 
 namespace cli {
 
@@ -96,13 +97,17 @@ std::vector<OptionRow> serve_rows() {
 }
 
 std::vector<OptionRow> synth_rows() {
+  std::string presets;
+  for (const model::SynthShape& shape : model::synth_presets())
+    presets += base::cat(presets.empty() ? "" : " ", shape.preset);
   return {
-      {"preset", "PRESET", "shape of a known model", kSynth, &O::preset, 0, 0,
-       "olmoe-1b-7b qwen3-30b-a3b", OptionRow::kRequired},
+      {"preset", "PRESET", base::cat("shape of a known model, one of: ", presets), kSynth,
+       &O::preset, 0, 0, presets, OptionRow::kRequired},
       {"output", "FILE", "GGUF file to write", kSynth, &O::output, 0, 0, "", OptionRow::kRequired},
       {"--arch", "NAME", "architecture, if the shape can be written as another one", kSynth,
        &O::architecture},
-      {"--type", "TYPE", "of the weights", kSynth, &O::weight_type},
+      {"--type", "TYPE", "of the weights, for example q8_0; the head is mostly q6_k", kSynth,
+       &O::weight_type},
       {"--layers", "N", "layers; 0: all of the shape", kSynth, &O::layers, 0, base::kLayersMax},
       {"--vocab", "MODEL", "GGUF file to take the vocabulary from; without it the demo model",
        kSynth, &O::vocabulary_file},

@@ -30,7 +30,7 @@ ProgressStyle style_for(FILE* out) {
   return draws ? ProgressStyle::kBar : ProgressStyle::kLines;
 }
 
-void Progress::update(uint64_t done, uint64_t total, const char* unit) {
+void Progress::update(uint64_t done, uint64_t total, const char* unit, const std::string& note) {
   const int percent =
       total == 0 ? 100
                  : static_cast<int>(100 * (static_cast<double>(done) / static_cast<double>(total)));
@@ -40,14 +40,16 @@ void Progress::update(uint64_t done, uint64_t total, const char* unit) {
   const int shown = lines && shown_percent_ < 0 ? 0 : shown_percent_;
   if (shown >= 0 && percent / step == shown / step) return;
   shown_percent_ = percent;
+  const std::string how_much =
+      base::cat(percent, " % (", amount(done, total, unit), note.empty() ? "" : ", ", note, ")");
   std::string text;
   if (lines) {
-    text = base::cat("numoe: ", what_, ": ", percent, " % (", amount(done, total, unit), ")\n");
+    text = base::cat("numoe: ", what_, ": ", how_much, "\n");
   } else {
     const int filled = percent * kBarWidth / 100;
     text = base::cat("\r", what_, " [");
     for (int i = 0; i < kBarWidth; i++) text += i < filled ? '#' : ' ';
-    text += base::cat("] ", percent, " % (", amount(done, total, unit), ")\x1b[K");
+    text += base::cat("] ", how_much, "\x1b[K");
   }
   std::fputs(text.c_str(), out_);
   std::fflush(out_);

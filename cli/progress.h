@@ -18,8 +18,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `unit` is "MB" for bytes, else what is counted. Prints only when it looks different.
-  void update(uint64_t done, uint64_t total, const char* unit);
+  /// `unit` is "MB" for bytes, else what is counted; `note` goes behind the amount. Prints only
+  /// when another percentage (of lines: ten percent) is reached.
+  void update(uint64_t done, uint64_t total, const char* unit, const std::string& note = {});
   /// Clears the bar.
   void finish();
 

@@ -1,0 +1,63 @@
+// Shapes of known models and how each architecture writes one: its metadata and its tensors.
+//
+// Both are tables: a new model is a row of presets, a new architecture one small function of steps,
+// as in model/architectures.cc, which reads them back. Pure functions; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/metadata.h"
+
+namespace model {
+
+/// The numbers that make up a model of a known kind; zero where a kind has no such thing.
+struct SynthShape {
+  std::string_view preset;                        // its name on the command line
+  std::string_view title;                         // its name in the file
+  std::array<std::string_view, 2> architectures;  // the first is its own; the other may be empty
+  int64_t layers = 0, hidden = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t experts = 0, experts_used = 0, expert_width = 0;
+  int64_t dense_width = 0;  // feed_forward_length of models whose experts have a width of their own
+  int64_t vocabulary = 0, context = 0;
+  double rope_base = 10000, norm_epsilon = 1e-5;
+};
+
+std::span<const SynthShape> synth_presets();
+/// nullptr if there is none of that name.
+const SynthShape* find_synth_preset(std::string_view name);
+
+/// What the values of a tensor are for, which decides their type and size.
+enum class SynthRole {
+  kNorm,       // F32, near 1
+  kRouter,     // F32
+  kEmbedding,  // the rows are the first hidden states
+  kHead,       // to logits
+  kMatrix,     // into a layer
+  kExperts,    // the same, of all experts
+};
+
+struct SynthTensor {
+  std::string name;
+  std::vector<int64_t> shape;  // [row length, rows, matrices], trailing ones left out
+  SynthRole role = SynthRole::kMatrix;
+  double deviation = 0;  // of the values, unless a norm
+};
+
+/// A shape written as an architecture, without a vocabulary.
+struct SynthModel {
+  Metadata metadata;
+  std::vector<SynthTensor> tensors;
+};
+
+/// `architecture` empty: the shape's own. Errors: kInvalidArgument for one that the shape cannot be
+/// written as, with those it can.
+base::Result<SynthModel> describe_synth(const SynthShape& shape, std::string_view architecture);
+
+}  // namespace model
