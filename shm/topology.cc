@@ -78,6 +78,36 @@ bool is_efficient(hwloc_topology_t topology, hwloc_const_bitmap_t cpus) {
   return efficiency >= 0 && efficiency < kinds - 1;
 }
 
+/// The cache nearest to memory that serves the core: the third level, else the second.
+hwloc_obj_t last_cache_of(hwloc_topology_t topology, hwloc_obj_t core) {
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
+    const hwloc_obj_t cache = hwloc_get_ancestor_obj_by_type(topology, type, core);
+    if (cache != nullptr) return cache;
+  }
+  return nullptr;
+}
+
+/// Numbers last-level caches in the order in which cores show them. A cache object of hwloc is the
+/// same pointer for all its cores.
+class CacheNumbers {
+ public:
+  explicit CacheNumbers(std::vector<uint64_t>& bytes) : bytes_(bytes) {}
+  int number_of(hwloc_obj_t cache) {
+    if (cache == nullptr) return -1;
+    const auto found = std::find(caches_.begin(), caches_.end(), cache);
+    const auto index = static_cast<int>(found - caches_.begin());
+    if (found == caches_.end()) {
+      caches_.push_back(cache);
+      bytes_.push_back(cache->attr->cache.size);
+    }
+    return index;
+  }
+
+ private:
+  std::vector<hwloc_obj_t> caches_;
+  std::vector<uint64_t>& bytes_;
+};
+
 Core to_core(hwloc_topology_t topology, hwloc_obj_t object) {
   Core core;
   const hwloc_obj_t package = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, object);
@@ -108,11 +138,14 @@ base::Result<Topology> read_topology(const TopologySource& source) {
   const bool has_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0;
   const hwloc_obj_type_t type = has_cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
   const int core_count = hwloc_get_nbobjs_by_type(topology, type);
+  CacheNumbers caches(result.last_cache_bytes);
   for (int i = 0; i < core_count; ++i) {
     const hwloc_obj_t object = hwloc_get_obj_by_type(topology, type, static_cast<unsigned>(i));
     const int home = home_of(topology, object->cpuset);
     if (home < 0) continue;
-    result.nodes[static_cast<size_t>(home)].cores.push_back(to_core(topology, object));
+    Core core = to_core(topology, object);
+    core.last_cache = caches.number_of(last_cache_of(topology, object));
+    result.nodes[static_cast<size_t>(home)].cores.push_back(std::move(core));
   }
   result.description =
       base::cat(result.packages, " packages, ", node_count, " NUMA nodes, ", core_count, " cores");

@@ -18,6 +18,7 @@ struct Core {
   int package = 0;         // logical index of its socket
   bool efficient = false;  // a slower core of a hybrid processor
   std::vector<int> cpus;   // OS CPUs, one per hardware thread; the first is used first
+  int last_cache = -1;     // index into Topology::last_cache_bytes; -1: no cache is known
 };
 
 struct Node {
@@ -29,7 +30,8 @@ struct Node {
 struct Topology {
   std::vector<Node> nodes;  // by logical index
   int packages = 0;
-  std::string description;  // one line for people
+  std::string description;                 // one line for people
+  std::vector<uint64_t> last_cache_bytes;  // of each last-level cache; cores share it or not
 };
 
 enum class TopologyKind {
