@@ -26,13 +26,16 @@ class PromptReader {
   PromptReader(const model::Tokenizer& tokenizer, model::ChatTemplate* chat)
       : tokenizer_(tokenizer), chat_(chat) {}
 
-  /// Ids of each prompt; one for a chat. Errors: empty, an id outside the vocabulary, the
-  /// template's own refusal; longer than the context less one: code context_length_exceeded with
-  /// both numbers.
+  /// Ids of each prompt; one for a chat. Errors: empty; an id outside the vocabulary, also in
+  /// logit_bias and stop_token_ids; the template's own refusal; longer than the context less one:
+  /// code context_length_exceeded with both numbers. All are 400, but 503 if templates cannot be
+  /// rendered at all.
   std::optional<ApiError> read(const CompletionRequest& request, const PromptLimits& limits,
                                std::vector<std::vector<int32_t>>& prompts);
 
  private:
+  std::optional<ApiError> render(const model::ChatRequest& chat, std::vector<int32_t>& ids);
+
   const model::Tokenizer& tokenizer_;
   model::ChatTemplate* const chat_;
 };
