@@ -3,16 +3,21 @@
 // A request has prompts × choices slots, each one GenerateRequest of the broker. A slot's text is
 // what its tokens spell in whole UTF-8 characters, up to the earliest stop string; only a suffix
 // that can still become a stop string is held back. Streamed pieces joined are the text of the
-// plain answer. No clock, socket or random source. Thread rule: one thread at a time.
+// plain answer. A stop string that spells one control token is that token too, as it has no text.
+// Each chunk costs what its own text does, however long the answer is. No clock, socket or random
+// source. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "broker/api/answer_format.h"
 #include "broker/api/api_error.h"
 #include "broker/api/request.h"
+#include "broker/api/stop_matcher.h"
 #include "model/detokenizer.h"
 #include "model/tokenizer.h"
 #include "proto/messages.h"
@@ -31,7 +36,7 @@ class Answer {
   /// What a chunk led to.
   struct Progress {
     std::string events = {};  // to send now, if the request streams; may be empty
-    bool cancel = false;      // the slot has its text: the broker need not go on with it
+    bool cancel = false;      // the slot has its text: cancel its request
   };
 
   /// `tokenizer` must outlive this. `prompts` as PromptReader gave them.
@@ -42,13 +47,13 @@ class Answer {
   std::vector<proto::GenerateRequest> generate_requests() const;
   size_t slot_count() const;
 
-  /// Streams begin with these events (the role of a chat).
+  /// Streams begin with these events: the role of a chat, the prompt's text for echo.
   std::string opening() const;
   /// The next chunk of a slot. Chunks after a slot's end are ignored.
   Progress on_chunk(size_t slot, const proto::TokenChunk& chunk);
-  /// All slots have ended; or one has failed, see error().
+  /// All slots have ended; or one has failed, see error(): then cancel the others.
   bool finished() const;
-  /// Of a slot that ended with kError: the whole answer is lost.
+  /// Of a slot that ended with kError, or was cancelled by somebody else: the whole answer is lost.
   const std::optional<ApiError>& error() const { return error_; }
 
   /// The plain answer. REQUIRES: finished(), no error.
@@ -58,6 +63,25 @@ class Answer {
   std::string closing() const;
 
  private:
+  struct Slot {
+    model::StreamingDetokenizer detokenizer;
+    StopMatcher stops;
+    std::string text;
+    int64_t token_count = 0;
+    std::string_view finish_reason;  // empty: goes on
+  };
+
+  void add_tokens(Slot& slot, const proto::TokenChunk& chunk, std::string& text);
+  void fail(const proto::TokenChunk& chunk);
+  AnswerUsage usage() const;
+
+  const CompletionRequest request_;
+  const std::vector<std::vector<int32_t>> prompts_;
+  AnswerFormat format_;
+  std::vector<int32_t> stop_tokens_;
+  std::vector<std::string> echoes_;  // of each prompt; empty without echo
+  std::vector<Slot> slots_;
+  size_t unfinished_ = 0;
   std::optional<ApiError> error_;
 };
 

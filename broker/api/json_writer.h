@@ -56,9 +56,10 @@ class JsonWriter {
     comma_ = true;
     return *this;
   }
-  template <class Value>
-  JsonWriter& field(std::string_view name, const Value& v) {
-    return key(name).value(v);
+  JsonWriter& field(std::string_view name, std::string_view text) { return key(name).value(text); }
+  template <class Number>
+  requires std::is_arithmetic_v<Number> JsonWriter& field(std::string_view name, Number number) {
+    return key(name).value(number);
   }
 
   /// What was written; begins anew.
