@@ -21,11 +21,19 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
+/// Firmware writes what it likes; reports and JSON take ASCII.
+std::string printable(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c < ' ' || c > '~') c = '?';
+  return result;
+}
+
 std::string first_line(const std::string& path) {
   const auto text = read_text(path);
   if (!text.ok()) return {};
   const std::string_view all = *text;
-  return std::string(trimmed(all.substr(0, all.find('\n'))));
+  return printable(trimmed(all.substr(0, all.find('\n'))));
 }
 
 /// What follows "name" and a colon in the first line that begins so.
@@ -35,7 +43,7 @@ std::string field_of(std::string_view text, std::string_view name) {
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     const size_t colon = line.find(':');
     if (colon != std::string_view::npos && trimmed(line.substr(0, colon)) == name)
-      return std::string(trimmed(line.substr(colon + 1)));
+      return printable(trimmed(line.substr(colon + 1)));
   }
   return {};
 }
