@@ -1,0 +1,50 @@
+// The loop's side of the gate: which generations of the broker belong to which ticket.
+//
+// Plain logic between a Gate and a Broker; reads no clock and no socket. Every submission is
+// answered: accepted or refused, and after accepted each slot ends exactly once, if the group is
+// lost with its error. Thread rule: the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "broker/broker.h"
+#include "broker/gate.h"
+
+namespace broker {
+
+class Reception {
+ public:
+  /// `gate` must outlive this. `slots_max` generations are under way at one time, waiting ones
+  /// included.
+  Reception(Gate& gate, int slots_max) : gate_(gate), slots_max_(slots_max) {}
+
+  /// Takes what waits at the gate. `broker` is nullptr while there is no group.
+  void take(Broker* broker, base::TimeNs now);
+  /// Hands a token event on; ignores all others.
+  void on_event(Event& event);
+  /// All live slots end with `error`.
+  void lose_all(const base::Error& error);
+
+  /// Generations that have not ended.
+  int live_slots() const { return static_cast<int>(live_.size()); }
+
+ private:
+  struct Slot {
+    uint64_t ticket = 0;
+    size_t index = 0;
+    uint64_t chunks = 0;  // so far
+  };
+
+  void admit(Submission submission, Broker* broker, base::TimeNs now);
+
+  Gate& gate_;
+  const int slots_max_;
+  std::map<uint64_t, Slot> live_;                       // by request id of the broker
+  std::map<uint64_t, std::map<size_t, uint64_t>> ids_;  // ticket -> slot -> request id, live ones
+};
+
+}  // namespace broker
