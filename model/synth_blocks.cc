@@ -134,17 +134,16 @@ void set_scale_iq1_m(uint8_t* scales, uint16_t half) {
   }
 }
 
-/// The exponents that MXFP4 scales need: the power of two below `scale`, and above it in as many
-/// variants as give the same mean square.
-template <size_t n>
-void set_exponents(double scale, std::array<uint16_t, n>& exponents) {
+/// A power of two, and of how many blocks in 256 the scale is twice that.
+struct PowerOfTwo {
+  int exponent = 0, raised = 0;
+};
+
+/// Powers of two that together have the mean square of `scale`.
+PowerOfTwo powers_for(double scale) {
   int exponent = 0;
-  const double fraction = std::frexp(scale, &exponent);  // scale = 2 fraction * 2^(exponent - 1)
-  const double excess = (4 * fraction * fraction - 1) / 3 * static_cast<double>(n);
-  for (size_t i = 0; i < n; i++) {
-    const int raised = static_cast<double>(i) + 0.5 < excess ? 1 : 0;
-    exponents[i] = static_cast<uint16_t>(exponent - 1 + raised + 127);
-  }
+  const double low = 2 * std::frexp(scale, &exponent);  // scale = low * 2^(exponent - 1)
+  return {exponent - 1, static_cast<int>(std::lrint((low * low - 1) / 3 * 256))};
 }
 
 }  // namespace
@@ -157,7 +156,9 @@ SynthBlocks::SynthBlocks(TensorType type, double deviation) : type_(type) {
     return;
   }
   if (type == TensorType::kMXFP4) {
-    set_exponents(deviation / rule->unit, scales_);
+    const PowerOfTwo powers = powers_for(deviation / rule->unit);
+    exponent_ = powers.exponent + 127;
+    raised_ = powers.raised;
     return;
   }
   // From 0.75 to 1.25, whose root mean square is 1.0117.
@@ -180,7 +181,7 @@ void SynthBlocks::set_scales(uint8_t* block) const {
   set_sub_scales(type_, block);
   uint8_t* at = block + rule.scale_at;
   if (type_ == TensorType::kMXFP4) {
-    *at = static_cast<uint8_t>(scales_[*at % kVariants]);
+    *at = static_cast<uint8_t>(exponent_ + (*at < raised_ ? 1 : 0));
     return;
   }
   const uint16_t random = type_ == TensorType::kIQ1_M ? block[0] : load(at);

@@ -52,8 +52,9 @@ class SynthBlocks {
 
   kernels::TensorType type_;
   double unit_ = 0;  // what one step of a plain float is worth
-  // Of each variant of a block: the scale as it is stored (f16 bits, of MXFP4 the exponent), and
-  // the minimum of types that have one.
+  // Of MXFP4: the exponent as it is stored, and how many blocks of 256 have the next one.
+  int exponent_ = 0, raised_ = 0;
+  // Of each variant of a block: the scale and, of types that have one, the minimum, as f16 bits.
   std::array<uint16_t, kVariants> scales_ = {}, minima_ = {};
 };
 
