@@ -28,7 +28,7 @@ class Json {
                              Object>;  // uint64_t: above the range of int64_t
 
   Json() = default;  // null
-  explicit Json(Value value) : value_(std::move(value)) {}
+  explicit Json(Value value);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_number() const { return number().has_value(); }
@@ -59,6 +59,9 @@ struct Json::Member {
   std::string key;
   Json value;
 };
+
+// Moves members, so not before they are complete.
+inline Json::Json(Value value) : value_(std::move(value)) {}
 
 struct JsonLimits {
   int depth_max = 32;                   // of arrays and objects in each other
