@@ -16,6 +16,7 @@ base::Status be_worker(const Options& options, const worker::BackendFactory& fac
   process.rank.rank = static_cast<int>(options.rank);
   process.rank.rank_count = static_cast<int>(options.ranks);
   process.rank.group_id = options.group;
+  process.rank.broker_endpoint = options.endpoint;
   process.rank.arena_directory = options.arena_directory;
   process.rank.os_node = static_cast<int>(options.os_node);
   process.rank.oversubscribed = options.oversubscribed;

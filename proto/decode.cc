@@ -120,6 +120,8 @@ base::Result<Body> read(const wire::Ready& from) {
   to.huge_page_bytes = from.huge_page_bytes();
   to.memory_placement = r.text("memory_placement", from.memory_placement());
   to.binding_denied = from.binding_denied();
+  to.exchange = r.text("exchange", from.exchange());
+  to.exchange_note = r.text("exchange_note", from.exchange_note());
   return r.result(std::move(to));
 }
 

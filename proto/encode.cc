@@ -93,6 +93,8 @@ void put(const Ready& from, wire::Envelope& out) {
   to->set_huge_page_bytes(from.huge_page_bytes);
   to->set_memory_placement(text(from.memory_placement));
   to->set_binding_denied(from.binding_denied);
+  to->set_exchange(text(from.exchange));
+  to->set_exchange_note(text(from.exchange_note));
 }
 
 void put(const ReadyReply&, wire::Envelope& out) {

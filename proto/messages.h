@@ -19,7 +19,7 @@ namespace proto {
 
 /// The format of the messages. Another major is refused, another minor understood.
 inline constexpr uint32_t kWireMajor = 1;
-inline constexpr uint32_t kWireMinor = 0;
+inline constexpr uint32_t kWireMinor = 1;
 
 inline constexpr size_t kTextBytesMax = 4096;  // of any one text in a message
 inline constexpr size_t kStopTokensMax = 1024;
@@ -48,6 +48,8 @@ struct Ready {
   uint64_t huge_page_bytes = 0;            // of the arena, in huge pages
   std::string memory_placement = {};       // where its memory lies: "bound to node 1"; may be empty
   bool binding_denied = false;             // it was to be bound, and the system forbids that
+  std::string exchange = {};               // with other ranks: shm, zmq; empty for a single rank
+  std::string exchange_note = {};          // a warning about it, for people; may be empty
 };
 struct ReadyReply {};
 struct WorkerFailed {

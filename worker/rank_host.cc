@@ -69,10 +69,11 @@ std::string RankHost::fingerprint() const {
 }
 
 base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  ASSIGN_OR_RETURN(exchange_, RankExchange::meet(exchange_options()));
   // From here on this thread runs on the rank's node: whoever reserves memory decides where it lies
   // if it cannot be bound.
   if (options_.cpus[0] >= 0) RETURN_IF_ERROR(shm::pin_thread(options_.cpus[0]));
-  RETURN_IF_ERROR(join());
+  RETURN_IF_ERROR(exchange_->open());
   RETURN_IF_ERROR(reserve());
   {
     ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
@@ -94,11 +95,11 @@ base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_pr
                                                        .kv_memory = kv_->data(),
                                                        .shape = shape_,
                                                        .cpus = options_.cpus,
-                                                       .exchange = &group_->exchange()}));
+                                                       .exchange = &exchange_->exchange()}));
   if (leads()) {
-    leader_ = std::make_unique<engine::LeaderRunner>(*engine_, &group_->board());
+    leader_ = std::make_unique<engine::LeaderRunner>(*engine_, &exchange_->feed());
   } else {
-    follower_ = std::make_unique<engine::Follower>(*engine_, group_->board());
+    follower_ = std::make_unique<engine::Follower>(*engine_, exchange_->feed());
   }
   return {};
 }
@@ -129,21 +130,21 @@ base::Status RankHost::check_rope() const {
   return {};
 }
 
-base::Status RankHost::join() {
-  shm::GroupOptions options;
-  options.directory = options_.arena_directory;
-  options.id = options_.group_id;
+RankExchangeOptions RankHost::exchange_options() const {
+  RankExchangeOptions options;
   options.rank = options_.rank;
-  options.node = options_.os_node;
-  options.shape = {
-      .ranks = options_.rank_count,
-      .threads = static_cast<int>(options_.cpus.size()),
-      .slice_bytes_max = engine::slice_bytes_max(model_.spec, plan_, shape_.columns_max)};
+  options.ranks = options_.rank_count;
+  options.threads = static_cast<int>(options_.cpus.size());
+  options.os_node = options_.os_node;
+  options.choice = options_.exchange;
+  options.group_id = options_.group_id;
+  options.arena_directory = options_.arena_directory;
+  options.broker_endpoint = options_.broker_endpoint;
+  options.slice_bytes_max = engine::slice_bytes_max(model_.spec, plan_, shape_.columns_max);
   options.record_bytes_max = engine::step_record_bytes_max(shape_);
-  if (options_.oversubscribed) options.wait.spin_pauses = shm::kSpinPausesOversubscribed;
-  options.join_timeout_ns = kJoinTimeout;
-  ASSIGN_OR_RETURN(group_, shm::Group::join(options));
-  return {};
+  options.oversubscribed = options_.oversubscribed;
+  options.timeout_ns = kJoinTimeout;
+  return options;
 }
 
 base::Result<shm::ArenaPlan> RankHost::plan_arena() const {
@@ -218,6 +219,10 @@ RankReport RankHost::report() const {
     if (pages.ok()) report.huge_page_bytes = pages->huge_bytes;
   }
   if (arena_ && kv_) report.bind = std::max(arena_->region().bind(), kv_->bind());
+  if (exchange_) {
+    report.exchange = exchange_->kind();
+    report.exchange_note = exchange_->note();
+  }
   if (engine_) report.engine = engine_->stats();
   return report;
 }

@@ -17,8 +17,8 @@
 
 #include "engine/rank_engine.h"
 #include "shm/arena.h"
-#include "shm/group.h"
 #include "shm/region.h"
+#include "worker/rank_exchange.h"
 
 namespace worker {
 
@@ -27,6 +27,7 @@ struct RankHostOptions {
   int rank = 0;
   int rank_count = 1;
   std::string group_id;         // the same for all ranks, never used twice
+  std::string broker_endpoint;  // ranks meet beside it
   std::string arena_directory;  // of this user, exists
   std::string isa = "auto";
   std::optional<kernels::KvType> kv_type;  // default: f16, with `reference` f32
@@ -44,6 +45,8 @@ struct RankReport {
   uint64_t weight_bytes = 0, kv_bytes = 0;
   uint64_t huge_page_bytes = 0;           // of the weights
   shm::Bind bind = shm::Bind::kNotAsked;  // the worse of weights and KV cache
+  std::string exchange;       // with the other ranks: shm or zmq; empty for a single rank
+  std::string exchange_note;  // a warning for people; may be empty
   engine::RankStats engine;
 };
 
@@ -75,7 +78,7 @@ class RankHost {
 
  private:
   explicit RankHost(RankHostOptions options) : options_(std::move(options)) {}
-  base::Status join();
+  RankExchangeOptions exchange_options() const;
   base::Status check_rope() const;
   base::Status reserve();
   base::Result<shm::ArenaPlan> plan_arena() const;
@@ -89,7 +92,7 @@ class RankHost {
   engine::WeightMap map_;
   engine::RunnerShape shape_;
   // In this order: the engine uses everything before it.
-  std::unique_ptr<shm::Group> group_;
+  std::unique_ptr<RankExchange> exchange_;
   std::optional<shm::Arena> arena_;
   std::optional<shm::Region> kv_;
   std::unique_ptr<engine::RankEngine> engine_;

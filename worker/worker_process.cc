@@ -13,6 +13,8 @@ namespace {
 constexpr base::TimeNs kMillisecond = 1'000'000;
 // How long a process without work waits for messages or steps before it looks after itself again.
 constexpr base::TimeNs kIdleWait = 50 * kMillisecond;
+// How long the broker's word may take that explains the end of the group.
+constexpr base::TimeNs kLastWord = 100 * kMillisecond;
 // How long the last words of a failed worker may take to be sent and answered.
 constexpr base::TimeNs kFarewell = 1000 * kMillisecond;
 
@@ -121,7 +123,9 @@ class Process {
                        .kv_bytes = report.kv_bytes,
                        .huge_page_bytes = report.huge_page_bytes,
                        .memory_placement = placement_text(report.bind, options_.rank.os_node),
-                       .binding_denied = report.bind == shm::Bind::kDenied};
+                       .binding_denied = report.bind == shm::Bind::kDenied,
+                       .exchange = report.exchange,
+                       .exchange_note = report.exchange_note};
     if (leads()) {
       worker_.lead(ready, runner_, {.token_count = backend_.token_count()}, &runner_);
       return;
@@ -134,7 +138,9 @@ class Process {
   void follow() {
     const auto ran = backend_.follow(kIdleWait);
     if (ran.ok()) return;
-    // A group that ends together looks like a lost peer: what the broker says comes first.
+    // A group that ends together looks like a lost peer: what the broker says comes first. It says
+    // it to all ranks at once, so it is on its way.
+    channel_.wait(kLastWord, {});
     exchange_messages();
     worker_.fail(ran.error());
   }

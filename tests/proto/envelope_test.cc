@@ -84,7 +84,9 @@ TEST(Envelope, MembershipMessagesComeBackEqual) {
                                                       .kv_bytes = 7,
                                                       .huge_page_bytes = 8,
                                                       .memory_placement = "bound to node 1",
-                                                      .binding_denied = true}));
+                                                      .binding_denied = true,
+                                                      .exchange = "zmq",
+                                                      .exchange_note = "slower"}));
   EXPECT_EQ(ready.vocabulary, 150000);
   EXPECT_EQ(ready.context, 4096);
   EXPECT_EQ(ready.kv_block_count, 64);
@@ -94,6 +96,8 @@ TEST(Envelope, MembershipMessagesComeBackEqual) {
   EXPECT_EQ(ready.huge_page_bytes, 8u);
   EXPECT_EQ(ready.memory_placement, "bound to node 1");
   EXPECT_TRUE(ready.binding_denied);
+  EXPECT_EQ(ready.exchange, "zmq");
+  EXPECT_EQ(ready.exchange_note, "slower");
   EXPECT_TRUE(std::holds_alternative<ReadyReply>(round_trip(ReadyReply{})));
   EXPECT_EQ(std::get<Shutdown>(round_trip(Shutdown{"done"})).reason, "done");
 }
