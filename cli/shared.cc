@@ -117,11 +117,13 @@ base::Status print_stats(LocalCluster& cluster) {
   const double wait_share = stats.step_ns == 0 ? 0
                                                : 100 * static_cast<double>(stats.wait_ns) /
                                                      static_cast<double>(stats.step_ns);
+  const std::string& exchange = cluster.ready(0).exchange;
   std::string text = base::cat(
       "prompt:    ", speed(usage.prompt_tokens, stats.prefill_columns, stats.prefill_ns),
       "\ngenerated: ", speed(usage.generated_tokens, stats.decode_columns, stats.decode_ns),
       "\nwaits:     ", rounded(stats.waits_per_layer), " per layer, ", rounded(wait_share),
-      " % of the time\nKV blocks: ", stats.kv_blocks_peak, " used of ", stats.kv_block_count, "\n");
+      " % of the time\nexchange:  ", exchange.empty() ? "none, a single rank" : exchange,
+      "\nKV blocks: ", stats.kv_blocks_peak, " used of ", stats.kv_block_count, "\n");
   for (int rank = 0; rank < cluster.ranks(); rank++) {
     const proto::Ready& ready = cluster.ready(rank);
     const shm::RankPlacement& place = cluster.placement().ranks[static_cast<size_t>(rank)];
