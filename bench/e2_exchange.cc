@@ -22,6 +22,7 @@
 #include "shm/file.h"
 #include "shm/local_group.h"
 #include "shm/pin.h"
+#include "shm/probe_samples.h"
 #include "shm/topology.h"
 
 namespace {
@@ -155,41 +156,14 @@ Figures measure(const Case& test, int tokens, int spin) {
               static_cast<double>((*group)->exchange(0).stats().sleeps) / (tokens + kWarmUpTokens)};
 }
 
-/// Nanoseconds until a store of one CPU is seen by another: half of a ping-pong, the median of
-/// batches, since others use the machine too.
+/// Nanoseconds until a store of one CPU is seen by another.
 double hand_over_ns() {
   const std::vector<int> cpus = allowed_cpus();
   if (cpus.size() < 2) return 0;
-  struct alignas(128) Word {
-    std::atomic<uint32_t> value{0};
-  };
-  Word ping, pong;
-  constexpr uint32_t kBatch = 500, kRounds = 400 * kBatch;
-  std::thread other([&] {
-    pin_to(cpus, 1);
-    for (uint32_t i = 1; i <= kRounds; ++i) {
-      while (ping.value.load(std::memory_order_acquire) != i) {
-      }
-      pong.value.store(i, std::memory_order_release);
-    }
-  });
-  std::vector<double> batches_us;
-  std::thread([&] {
-    pin_to(cpus, 0);
-    double begin = now_us();
-    for (uint32_t i = 1; i <= kRounds; ++i) {
-      ping.value.store(i, std::memory_order_release);
-      while (pong.value.load(std::memory_order_acquire) != i) {
-      }
-      if (i % kBatch == 0) {
-        batches_us.push_back(now_us() - begin);
-        begin = now_us();
-      }
-    }
-  }).join();
-  other.join();
-  std::sort(batches_us.begin(), batches_us.end());
-  return batches_us[batches_us.size() / 2] * 1e3 / kBatch / 2;
+  constexpr int kBatches = 400;
+  const std::atomic<bool> stop{false};
+  const auto sample = shm::sample_line(cpus[0], cpus[1], kBatches, stop);
+  return sample.ok() ? *sample : 0;
 }
 
 /// How busy others keep the machine, for the reader of the figures.

@@ -17,6 +17,7 @@
 #include "shm/arena.h"
 #include "shm/arena_dir.h"
 #include "shm/pin.h"
+#include "shm/probe_loops.h"
 
 namespace {
 
@@ -36,25 +37,12 @@ double now_s() {
   std::exit(1);
 }
 
-/// Sum of 64-bit words; the compiler makes one of it for every instruction set and the loader takes
-/// the best that the CPU has.
-__attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t sum_words(
-    const uint64_t* words, size_t count) {
-  uint64_t lanes[32] = {};
-  for (size_t i = 0; i + 32 <= count; i += 32) {
-    for (size_t lane = 0; lane < 32; ++lane) lanes[lane] += words[i + lane];
-  }
-  uint64_t sum = 0;
-  for (const uint64_t lane : lanes) sum += lane;
-  return sum;
-}
-
 /// Best of five, GB/s of one thread.
 double read_rate(const std::byte* data, size_t bytes, uint64_t expected) {
   double best = 1e9;
   for (int round = 0; round < 5; ++round) {
     const double begin = now_s();
-    const uint64_t sum = sum_words(reinterpret_cast<const uint64_t*>(data), bytes / 8);
+    const uint64_t sum = shm::read_words(data, bytes);
     best = std::min(best, now_s() - begin);
     if (sum != expected) fail("the arena does not hold what was written");
   }

@@ -98,7 +98,7 @@ std::vector<std::string> notes_on(const MachineProfile& profile) {
   note_slow_nodes(profile, notes);
   note_spread(profile, notes);
   for (const ExchangeFigure& figure : profile.exchanges)
-    if (figure.simulated) {
+    if (figure.simulated && figure.ranks > 1) {
       notes.push_back(base::cat("exchange: the ", figure.ranks,
                                 " ranks are simulated: they share a node, so lines travel less far "
                                 "than between nodes"));
