@@ -111,6 +111,7 @@ class Builder {
   std::string text_;  // parts of the key, string or number under way
   size_t value_count_ = 0;
   std::string refusal_;
+  const std::string* repeated_key_ = nullptr;  // of the innermost object
 };
 
 Json* Builder::add(Json value, ErrorCode& error) {
@@ -145,11 +146,11 @@ bool Builder::on_double(double rough, View part, ErrorCode& error) {
 }
 
 bool Builder::on_object_end(size_t, ErrorCode& error) {
-  if (const std::string* const key = repeated_key(*open_.back()->object())) {
-    return refuse(base::cat("holds the key \"", model::printable(*key),
+  repeated_key_ = repeated_key(*open_.back()->object());
+  if (repeated_key_ != nullptr)
+    return refuse(base::cat("holds the key \"", model::printable(*repeated_key_),
                             "\" twice in one object; send it once"),
                   error);
-  }
   open_.pop_back();
   return true;
 }
@@ -158,10 +159,13 @@ std::string Builder::path() const {
   std::string path;
   for (const Json* const container : open_) {
     if (const Json::Array* const array = container->array()) {
-      path += base::cat('[', array->empty() ? 0 : array->size() - 1, ']');
+      // The innermost value is not there yet.
+      const size_t index = container == open_.back() ? array->size() : array->size() - 1;
+      path += base::cat('[', index, ']');
     } else if (!container->object()->empty()) {
       if (!path.empty()) path += '.';
-      path += model::printable(container->object()->back().key);
+      const bool repeated = container == open_.back() && repeated_key_ != nullptr;
+      path += model::printable(repeated ? *repeated_key_ : container->object()->back().key);
     }
   }
   return path;
