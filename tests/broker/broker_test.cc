@@ -70,7 +70,8 @@ TEST(Broker, LossDelayAndReorderingChangeNothing) {
     ClusterInAThread cluster(
         {.ranks = 3, .network = {.fate = [&](std::string_view, std::string_view) {
                        const base::TimeNs delay = (random() % 5) * 15'000'000;
-                       return random() % 5 == 0 ? std::optional<base::TimeNs>() : delay;
+                       return random() % 5 == 0 ? proto::Fate{.delays = {}}
+                                                : proto::Fate{.delays = {delay}};
                      }}});
     cluster.run_until_ready();
     std::map<uint64_t, proto::GenerateRequest> requests;
@@ -101,8 +102,7 @@ TEST(Broker, CancelEndsARequestAlsoOverALossyNetwork) {
     std::mt19937 random(seed);
     ClusterInAThread cluster(
         {.ranks = 1, .network = {.fate = [&](std::string_view, std::string_view) {
-                       return random() % 4 == 0 ? std::optional<base::TimeNs>()
-                                                : std::optional<base::TimeNs>(0);
+                       return random() % 4 == 0 ? proto::Fate{.delays = {}} : proto::Fate{};
                      }}});
     cluster.run_until_ready();
     const auto wanted = request(seed, 30, 3000);
