@@ -75,8 +75,8 @@ class Answer {
   void fail(const proto::TokenChunk& chunk);
   AnswerUsage usage() const;
 
-  const CompletionRequest request_;
-  const std::vector<std::vector<int32_t>> prompts_;
+  CompletionRequest request_;
+  std::vector<std::vector<int32_t>> prompts_;
   AnswerFormat format_;
   std::vector<int32_t> stop_tokens_;
   std::vector<std::string> echoes_;  // of each prompt; empty without echo

@@ -49,7 +49,7 @@ class AnswerFormat {
  private:
   std::string event(size_t index, std::string_view content, std::string_view finish_reason) const;
 
-  const AnswerHead head_;
+  AnswerHead head_;
   std::string event_begin_;  // up to the choices
   std::string event_end_;    // after the choices
 };
