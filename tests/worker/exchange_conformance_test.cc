@@ -1,0 +1,347 @@
+// One contract for exchange and step feed, whatever carries them: shared memory or ZeroMQ. Ranks
+// are threads here.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "base/rng.h"
+#include "shm/local_group.h"
+#include "tests/proto/zmq_ranks.h"
+
+namespace worker {
+namespace {
+
+using base::Wait;
+
+constexpr base::TimeNs kMinute = 60'000'000'000;
+
+struct Shape {
+  int ranks = 1, threads = 1;
+  size_t slice_bytes_max = 64, record_bytes_max = 300;
+  uint64_t first_sequence = 0;
+  base::TimeNs timeout_ns = kMinute;
+  int spin_pauses = 50;
+};
+
+/// A group in this process.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  virtual base::Exchange& exchange(int rank) = 0;
+  virtual base::StepFeed& feed(int rank) = 0;
+};
+
+class ShmRanks final : public Ranks {
+ public:
+  explicit ShmRanks(const Shape& shape) {
+    auto group = shm::LocalGroup::create(
+        {.shape = {shape.ranks, shape.threads, shape.slice_bytes_max},
+         .record_bytes_max = shape.record_bytes_max,
+         .wait = {.spin_pauses = shape.spin_pauses, .timeout_ns = shape.timeout_ns},
+         .first_sequence = shape.first_sequence});
+    CHECK(group.ok(), group.error().message);
+    group_ = std::move(*group);
+  }
+  base::Exchange& exchange(int rank) override { return group_->exchange(rank); }
+  base::StepFeed& feed(int rank) override { return group_->board(rank); }
+
+ private:
+  std::unique_ptr<shm::LocalGroup> group_;
+};
+
+class ZmqRanks final : public Ranks {
+ public:
+  explicit ZmqRanks(const Shape& shape) {
+    auto groups = proto::meet_in_threads(
+        directory_,
+        {.ranks = shape.ranks,
+         .slice_bytes_max = shape.slice_bytes_max,
+         .record_bytes_max = shape.record_bytes_max,
+         .wait = {.spin_pauses = shape.spin_pauses, .timeout_ns = shape.timeout_ns},
+         .first_sequence = shape.first_sequence,
+         .meet_timeout_ns = kMinute},
+        shape.threads);
+    CHECK(groups.ok(), groups.error().message);
+    groups_ = std::move(*groups);
+  }
+  base::Exchange& exchange(int rank) override {
+    return groups_[static_cast<size_t>(rank)]->exchange();
+  }
+  base::StepFeed& feed(int rank) override { return groups_[static_cast<size_t>(rank)]->feed(); }
+
+ private:
+  proto::SocketDirectory directory_;
+  std::vector<std::unique_ptr<proto::ZmqGroup>> groups_;
+};
+
+class ExchangeContract : public testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Ranks> make(const Shape& shape) const {
+    if (GetParam() == std::string("shm")) return std::make_unique<ShmRanks>(shape);
+    return std::make_unique<ZmqRanks>(shape);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, ExchangeContract, testing::Values("shm", "zmq"),
+                         [](const auto& info) { return std::string(info.param); });
+
+/// A word that depends on everything that could be mixed up.
+uint32_t word_of(uint64_t sequence, int rank, size_t index) {
+  return base::philox({static_cast<uint32_t>(sequence), static_cast<uint32_t>(rank),
+                       static_cast<uint32_t>(index), 7},
+                      {1, 2})[0];
+}
+
+std::vector<std::byte> record_of(uint64_t sequence) {
+  std::vector<std::byte> record((sequence * 53) % 301);
+  for (size_t i = 0; i < record.size(); ++i) record[i] = std::byte(sequence * 7 + i);
+  return record;
+}
+
+void run_threads(const Shape& shape, const std::function<void(int, int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    for (int thread = 0; thread < shape.threads; ++thread) {
+      threads.emplace_back([&body, rank, thread] { body(rank, thread); });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+size_t words_of(const Shape& shape, uint64_t sequence, int rank) {
+  return (sequence * 31 + static_cast<uint64_t>(rank)) % (shape.slice_bytes_max / 4 + 1);
+}
+
+/// This thread's part of a gather of random words, and a look at every word that came; how many are
+/// wrong, or nothing if the gather failed.
+std::optional<size_t> gather(base::Exchange& exchange, const Shape& shape, int thread,
+                             uint64_t sequence) {
+  const size_t words = words_of(shape, sequence, exchange.rank());
+  auto* out = reinterpret_cast<uint32_t*>(exchange.outgoing(sequence));
+  for (auto i = static_cast<size_t>(thread); i < words; i += static_cast<size_t>(shape.threads))
+    out[i] = word_of(sequence, exchange.rank(), i);
+  if (exchange.arrive_and_wait(sequence, words * sizeof(uint32_t)) != Wait::kOk)
+    return std::nullopt;
+  size_t wrong = 0;
+  for (int peer = 0; peer < shape.ranks; ++peer) {
+    const auto* in = reinterpret_cast<const uint32_t*>(exchange.incoming(sequence, peer));
+    for (size_t i = 0; i < words_of(shape, sequence, peer); ++i)
+      wrong += in[i] != word_of(sequence, peer, i);
+  }
+  return wrong;
+}
+
+/// Slices of sizes that change and differ between ranks, some of them empty.
+void check_gathers(Ranks& group, const Shape& shape, uint64_t count) {
+  std::atomic<uint64_t> wrong{0}, failed{0};
+  run_threads(shape, [&](int rank, int thread) {
+    for (uint64_t n = shape.first_sequence; n != shape.first_sequence + count; ++n) {
+      const auto result = gather(group.exchange(rank), shape, thread, n);
+      if (!result) {
+        failed++;
+        return;
+      }
+      wrong += *result;
+    }
+  });
+  EXPECT_EQ(failed, 0u);
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST_P(ExchangeContract, GathersArriveWholeForAllShapes) {
+  for (const Shape& shape : {Shape{1, 1, 256}, Shape{1, 3, 256}, Shape{2, 1, 512}, Shape{2, 2, 512},
+                             Shape{3, 2, 128}, Shape{2, 1, 300'000}}) {
+    SCOPED_TRACE(base::cat(shape.ranks, " ranks x ", shape.threads));
+    check_gathers(*make(shape), shape, shape.slice_bytes_max > 1000 ? 20 : 300);
+  }
+}
+
+TEST_P(ExchangeContract, NumbersWrapIn32Bits) {
+  for (const uint64_t middle : {uint64_t{1} << 31, uint64_t{1} << 32}) {
+    Shape shape{2, 2, 64};
+    shape.first_sequence = middle - 50;
+    check_gathers(*make(shape), shape, 100);
+  }
+}
+
+TEST_P(ExchangeContract, ThreadsThatDoNotSpinAreWoken) {
+  Shape shape{2, 3, 64};
+  shape.spin_pauses = 0;
+  check_gathers(*make(shape), shape, 300);
+}
+
+TEST_P(ExchangeContract, SlicesAreAlignedAndApart) {
+  const auto group = make({3, 1, 100});
+  base::Exchange& exchange = group->exchange(1);
+  EXPECT_EQ(exchange.rank(), 1);
+  EXPECT_EQ(exchange.rank_count(), 3);
+  EXPECT_EQ(exchange.slice_bytes_max(), 100u);
+  std::vector<const std::byte*> begins;
+  for (uint64_t sequence = 0; sequence < 2; ++sequence) {
+    EXPECT_EQ(exchange.outgoing(sequence), exchange.incoming(sequence, 1));
+    EXPECT_EQ(exchange.outgoing(sequence), exchange.outgoing(sequence + 2));
+    for (int rank = 0; rank < 3; ++rank) begins.push_back(exchange.incoming(sequence, rank));
+  }
+  std::sort(begins.begin(), begins.end());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(begins[i]) % 64, 0u);
+    if (i > 0) {
+      EXPECT_GE(begins[i] - begins[i - 1], 100);
+    }
+  }
+}
+
+TEST_P(ExchangeContract, AbortEndsPresentAndFutureWaitsOfAllRanks) {
+  const Shape shape{3, 2, 64};
+  const auto group = make(shape);
+  std::atomic<int> aborted{0};
+  run_threads(shape, [&](int rank, int thread) {
+    // One thread of rank 2 never arrives; it aborts instead.
+    if (rank == 2 && thread == 1) return group->exchange(rank).abort();
+    aborted += group->exchange(rank).arrive_and_wait(0, 64) == Wait::kAborted;
+  });
+  EXPECT_EQ(aborted, 5);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(group->exchange(rank).arrive_and_wait(1, 64), Wait::kAborted);
+}
+
+// The abort of a leader comes behind records that nobody has read yet.
+TEST_P(ExchangeContract, AbortIsNotHiddenBehindWhatCameBefore) {
+  const Shape shape{3, 1, 64};
+  const auto group = make(shape);
+  run_threads(shape, [&](int rank, int) {
+    // Waits for rank 2, which never comes; only the abort can end that.
+    if (rank == 1) {
+      EXPECT_EQ(group->exchange(1).arrive_and_wait(0, 64), Wait::kAborted);
+    }
+    if (rank != 0) return;
+    EXPECT_EQ(group->feed(0).publish(0, record_of(1)), Wait::kOk);
+    EXPECT_EQ(group->feed(0).publish(1, record_of(2)), Wait::kOk);
+    group->exchange(0).abort();
+  });
+}
+
+TEST_P(ExchangeContract, MissingPeerIsATimeout) {
+  Shape shape{2, 1, 64};
+  shape.timeout_ns = 20'000'000;
+  const auto group = make(shape);
+  EXPECT_EQ(group->exchange(0).arrive_and_wait(0, 64), Wait::kTimeout);
+}
+
+void check_records(Ranks& group, const Shape& shape, uint64_t count) {
+  const uint64_t first = shape.first_sequence;
+  std::atomic<int> failed{0};
+  run_threads(shape, [&](int rank, int) {
+    std::vector<std::byte> record;
+    for (uint64_t n = first; n != first + count && failed == 0; ++n) {
+      Wait wait = Wait::kTimeout;
+      if (rank == 0) {
+        wait = group.feed(0).publish(n, record_of(n));
+      } else {
+        while (wait == Wait::kTimeout) wait = group.feed(rank).read(n, 500'000, record);
+      }
+      if (wait == Wait::kOk && (rank == 0 || record == record_of(n))) continue;
+      failed++;
+      group.feed(rank).abort();
+    }
+  });
+  EXPECT_EQ(failed, 0);
+}
+
+TEST_P(ExchangeContract, EveryFollowerReadsEveryRecord) {
+  for (const int ranks : {1, 2, 4}) {
+    const Shape shape{ranks};
+    check_records(*make(shape), shape, 300);
+  }
+  Shape wrapping{2};
+  wrapping.first_sequence = (uint64_t{1} << 32) - 20;
+  check_records(*make(wrapping), wrapping, 40);
+}
+
+TEST_P(ExchangeContract, NoRecordIsATimeoutAndComesLater) {
+  const auto group = make({2});
+  std::vector<std::byte> record;
+  EXPECT_EQ(group->feed(1).read(0, 100'000, record), Wait::kTimeout);
+  EXPECT_EQ(group->feed(1).read(0, 0, record), Wait::kTimeout);
+  EXPECT_EQ(group->feed(0).publish(0, record_of(5)), Wait::kOk);
+  EXPECT_EQ(group->feed(1).read(0, kMinute, record), Wait::kOk);
+  EXPECT_EQ(record, record_of(5));
+}
+
+// Two records fit; the third waits for a follower that does not read.
+TEST_P(ExchangeContract, LeaderDoesNotOverwriteWhatIsUnread) {
+  Shape shape{2};
+  shape.timeout_ns = 5'000'000;
+  const auto group = make(shape);
+  EXPECT_EQ(group->feed(0).publish(0, record_of(1)), Wait::kOk);
+  EXPECT_EQ(group->feed(0).publish(1, record_of(2)), Wait::kOk);
+  EXPECT_EQ(group->feed(0).publish(2, record_of(3)), Wait::kTimeout);
+  std::vector<std::byte> record;
+  EXPECT_EQ(group->feed(1).read(0, kMinute, record), Wait::kOk);
+  EXPECT_EQ(record, record_of(1));
+  Wait wait = Wait::kTimeout;
+  while (wait == Wait::kTimeout) wait = group->feed(0).publish(2, record_of(3));
+  EXPECT_EQ(wait, Wait::kOk);
+  for (const uint64_t n : {1u, 2u}) {
+    EXPECT_EQ(group->feed(1).read(n, kMinute, record), Wait::kOk);
+    EXPECT_EQ(record, record_of(n + 1));
+  }
+}
+
+TEST_P(ExchangeContract, AbortEndsWaitsOfFeedAndExchange) {
+  const auto group = make({2});
+  std::thread follower([&] {
+    std::vector<std::byte> record;
+    Wait wait = Wait::kTimeout;
+    while (wait == Wait::kTimeout) wait = group->feed(1).read(0, kMinute, record);
+    EXPECT_EQ(wait, Wait::kAborted);
+  });
+  group->feed(0).abort();
+  follower.join();
+  EXPECT_EQ(group->feed(0).publish(0, {}), Wait::kAborted);
+  EXPECT_EQ(group->exchange(1).arrive_and_wait(0, 64), Wait::kAborted);
+}
+
+// As the engine uses both: a record, then gathers, again and again.
+TEST_P(ExchangeContract, StepsOfRecordAndGathers) {
+  const Shape shape{3, 1, 256};
+  const auto group = make(shape);
+  std::atomic<uint64_t> wrong{0};
+  run_threads(shape, [&](int rank, int) {
+    std::vector<std::byte> record;
+    uint64_t sequence = 0;
+    for (uint64_t step = 0; step < 100; ++step) {
+      Wait wait = Wait::kTimeout;
+      if (rank == 0) {
+        wait = group->feed(0).publish(step, record_of(step));
+      } else {
+        while (wait == Wait::kTimeout) wait = group->feed(rank).read(step, 1'000'000, record);
+      }
+      wrong += wait != Wait::kOk || (rank > 0 && record != record_of(step));
+      for (uint64_t i = 0; i < 1 + step % 4; ++i)
+        wrong += gather(group->exchange(rank), shape, 0, sequence++).value_or(1);
+      if (wrong > 0) return group->exchange(rank).abort();
+    }
+  });
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST_P(ExchangeContract, RefusesOurBugs) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH((void)make({1, 1, 64})->exchange(0).arrive_and_wait(0, 65), "a slice of 65 bytes");
+  EXPECT_DEATH(
+      {
+        const auto group = make({1, 1, 64});
+        (void)group->exchange(0).arrive_and_wait(0, 64);
+        (void)group->exchange(0).arrive_and_wait(0, 64);
+      },
+      "gather 0 comes again");
+  EXPECT_DEATH((void)make({1})->feed(0).publish(1, {}), "record 1 is not the next");
+  EXPECT_DEATH((void)make({1})->feed(0).publish(0, std::vector<std::byte>(301)),
+               "a record of 301 bytes");
+}
+
+}  // namespace
+}  // namespace worker
