@@ -18,22 +18,44 @@ base::Result<std::unique_ptr<LocalRanks>> LocalRanks::start(const model::Model& 
                    .kv_block_count = options.kv_blocks,
                    .columns_max = options.columns_max,
                    .logit_columns_max = options.columns_max};
-  ASSIGN_OR_RETURN(
-      local->group_,
-      shm::LocalGroup::create(
-          {.shape = {.ranks = options.ranks,
-                     .threads = options.threads,
-                     .slice_bytes_max = slice_bytes_max(model.spec, plan, options.columns_max)},
-           .record_bytes_max = step_record_bytes_max(local->shape_)}));
+  RETURN_IF_ERROR(local->meet(plan, options));
   local->expert_trace_.assign(
       model.spec.blocks.size() * static_cast<size_t>(options.columns_max) * base::kExpertsUsedMax,
       -1);
   for (int r = 0; r < options.ranks; r++) {
     RETURN_IF_ERROR(local->start_rank(r, *ops, plan, options));
   }
-  local->runner_ =
-      std::make_unique<LeaderRunner>(*local->ranks_[0]->engine, &local->group_->board(0));
+  local->runner_ = std::make_unique<LeaderRunner>(*local->ranks_[0]->engine, &local->feed(0));
   return local;
+}
+
+base::Status LocalRanks::meet(const plan::Plan& plan, const LocalRanksOptions& options) {
+  const size_t slice = slice_bytes_max(model_.spec, plan, options.columns_max);
+  const size_t record = step_record_bytes_max(shape_);
+  if (options.exchange == "zmq") {
+    ASSIGN_OR_RETURN(zmq_groups_, proto::meet_in_threads(sockets_,
+                                                         {.ranks = options.ranks,
+                                                          .slice_bytes_max = slice,
+                                                          .record_bytes_max = record},
+                                                         options.threads));
+    return {};
+  }
+  ASSIGN_OR_RETURN(
+      group_,
+      shm::LocalGroup::create(
+          {.shape = {.ranks = options.ranks, .threads = options.threads, .slice_bytes_max = slice},
+           .record_bytes_max = record}));
+  return {};
+}
+
+base::Exchange& LocalRanks::exchange(int rank) {
+  return group_ ? static_cast<base::Exchange&>(group_->exchange(rank))
+                : zmq_groups_[static_cast<size_t>(rank)]->exchange();
+}
+
+base::StepFeed& LocalRanks::feed(int rank) {
+  return group_ ? static_cast<base::StepFeed&>(group_->board(rank))
+                : zmq_groups_[static_cast<size_t>(rank)]->feed();
 }
 
 base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const plan::Plan& plan,
@@ -59,11 +81,11 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
                                       .kv_memory = own.kv.data(),
                                       .shape = shape_,
                                       .cpus = cpus,
-                                      .exchange = &group_->exchange(rank),
+                                      .exchange = &exchange(rank),
                                       .expert_trace = rank == 0 ? expert_trace_.data() : nullptr}));
   if (rank > 0) {
     own.thread = std::thread([this, &own, rank] {
-      Follower follower(*own.engine, group_->board(rank));
+      Follower follower(*own.engine, feed(rank));
       while (!stop_.load()) {
         if (!follower.run_one(10'000'000).ok()) return;
       }

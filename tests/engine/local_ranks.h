@@ -1,4 +1,5 @@
-// A whole group in one process: every rank is a thread with its own engine, over one mapping.
+// A whole group in one process: every rank is a thread with its own engine, over one mapping or
+// over ZeroMQ.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "engine/rank_engine.h"
 #include "shm/local_group.h"
+#include "tests/proto/zmq_ranks.h"
 
 namespace engine {
 
@@ -19,6 +21,7 @@ struct LocalRanksOptions {
   int64_t context = 256;
   int columns_max = 128;
   int32_t kv_blocks = 64;
+  std::string exchange = "shm";  // or zmq
 };
 
 /// What a run over some tokens gave.
@@ -52,11 +55,16 @@ class LocalRanks {
     std::thread thread;  // followers
   };
   explicit LocalRanks(const model::Model& model) : model_(model) {}
+  base::Status meet(const plan::Plan& plan, const LocalRanksOptions& options);
+  base::Exchange& exchange(int rank);
+  base::StepFeed& feed(int rank);
   base::Status start_rank(int rank, const kernels::Ops& ops, const plan::Plan& plan,
                           const LocalRanksOptions& options);
 
   const model::Model& model_;
   std::unique_ptr<shm::LocalGroup> group_;
+  proto::SocketDirectory sockets_;
+  std::vector<std::unique_ptr<proto::ZmqGroup>> zmq_groups_;  // [ranks] instead of group_
   std::vector<std::unique_ptr<LocalRank>> ranks_;
   std::vector<int32_t> expert_trace_;
   RunnerShape shape_;
