@@ -1,9 +1,9 @@
 // SentencePiece merges as `tokenizer.ggml.model` = `llama` files need them: by score, not by rank.
 //
 // Text starts as one symbol per character; the adjacent pair whose concatenation is the token with
-// the highest score is merged, leftmost first, until none is left. What is no token then is spelled
-// by byte tokens, or by the unknown token. Candidates live in a heap, so n characters cost O(n log
-// n).
+// the highest score is merged, leftmost first, until none is left. Unused tokens take part, and are
+// then taken apart into what they were merged from. What is no token is spelled by byte tokens, or
+// a run of it by one unknown token. Candidates live in a heap, so n characters cost O(n log n).
 //
 // Any thread.
 #pragma once
@@ -29,13 +29,16 @@ class Spm {
   struct Symbol;
   struct Candidate;
   struct Run;
+  struct Output;
   struct Token {
     int32_t id = -1;
     float score = 0;
+    bool unused = false;
   };
 
   void push_candidate(Run& run, int32_t left) const;
-  void append(std::string_view symbol, std::vector<int32_t>& ids) const;
+  void append_symbol(const Run& run, std::string_view symbol, Output& output) const;
+  void append(std::string_view symbol, Output& output) const;
 
   // Constant after construction.
   SpellingMap<Token> tokens_;             // those that ordinary text may become

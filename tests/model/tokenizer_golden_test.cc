@@ -1,6 +1,12 @@
 // Ids of published vocabularies, equal to what the established engines give.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+
 #include "base/cat.h"
 #include "model/model.h"
 #include "tests/model/tokenizer_support.h"
@@ -37,9 +43,9 @@ TEST_P(PublishedVocabulary, GivesTheGoldenIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, PublishedVocabulary,
-                         testing::Values("gpt-2", "deepseek-coder", "deepseek-llm", "falcon", "mpt",
-                                         "refact", "starcoder", "llama-spm", "phi-3"),
+constexpr const char* kPublished[] = {"gpt-2",  "deepseek-coder", "deepseek-llm", "falcon", "mpt",
+                                      "refact", "starcoder",      "llama-spm",    "phi-3"};
+INSTANTIATE_TEST_SUITE_P(Golden, PublishedVocabulary, testing::ValuesIn(kPublished),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
@@ -75,23 +81,36 @@ TEST_P(TinyVocabulary, GivesTheGoldenIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Golden, TinyVocabulary,
-    testing::Values(TinyCase{"bpe_plain", "tiny-bpe.gguf", "tiny-plain.inp", "tiny-bpe-plain.out",
-                             false, false},
-                    TinyCase{"bpe_literal", "tiny-bpe.gguf", "tiny-special.inp",
-                             "tiny-bpe-literal.out", false, false},
-                    TinyCase{"bpe_special", "tiny-bpe.gguf", "tiny-special.inp",
-                             "tiny-bpe-special.out", true, false},
-                    TinyCase{"spm_plain", "tiny-spm.gguf", "tiny-plain.inp", "tiny-spm-plain.out",
-                             false, false},
-                    TinyCase{"spm_literal", "tiny-spm.gguf", "tiny-special.inp",
-                             "tiny-spm-literal.out", false, false},
-                    TinyCase{"spm_special", "tiny-spm.gguf", "tiny-special.inp",
-                             "tiny-spm-special.out", true, false},
-                    TinyCase{"spm_special_bos", "tiny-spm.gguf", "tiny-special.inp",
-                             "tiny-spm-special-bos.out", true, true}),
-    [](const auto& info) { return std::string(info.param.name); });
+constexpr TinyCase kTiny[] = {
+    {"bpe_plain", "tiny-bpe.gguf", "tiny-plain.inp", "tiny-bpe-plain.out", false, false},
+    {"bpe_literal", "tiny-bpe.gguf", "tiny-special.inp", "tiny-bpe-literal.out", false, false},
+    {"bpe_special", "tiny-bpe.gguf", "tiny-special.inp", "tiny-bpe-special.out", true, false},
+    {"spm_plain", "tiny-spm.gguf", "tiny-plain.inp", "tiny-spm-plain.out", false, false},
+    {"spm_literal", "tiny-spm.gguf", "tiny-special.inp", "tiny-spm-literal.out", false, false},
+    {"spm_special", "tiny-spm.gguf", "tiny-special.inp", "tiny-spm-special.out", true, false},
+    {"spm_special_bos", "tiny-spm.gguf", "tiny-special.inp", "tiny-spm-special-bos.out", true,
+     true}};
+INSTANTIATE_TEST_SUITE_P(Golden, TinyVocabulary, testing::ValuesIn(kTiny),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Golden, EveryFileOfTheFullSetIsAsked) {
+  const std::string folder = model_test::shared_golden_folder() + "/tokenizers";
+  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << folder << " is not here";
+  std::set<std::string> asked;
+  for (const std::string name : kPublished) asked.insert("ggml-vocab-" + name + ".gguf.out");
+  for (const TinyCase& tiny : kTiny) asked.insert(tiny.output);
+  size_t vectors = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(".out")) continue;
+    EXPECT_TRUE(asked.contains(name)) << name;
+    std::ifstream lines(entry.path());
+    vectors += static_cast<size_t>(std::count(std::istreambuf_iterator<char>(lines), {}, '\n'));
+  }
+  RecordProperty("vectors", static_cast<int>(vectors));
+  std::cout << vectors << " vectors in " << asked.size() << " files\n";
+  EXPECT_GT(vectors, 400u);
+}
 
 }  // namespace
 }  // namespace model

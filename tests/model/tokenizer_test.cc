@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/pretokenizer_types.h"
 #include "tests/model/tokenizer_support.h"
 
@@ -114,6 +116,25 @@ TEST(RowB4, NeverTwoAndNoEos) {
   // Further ones were written on purpose.
   EXPECT_EQ(tokenizer.encode("a<bos>", {.parse_special = true, .add_bos = true}),
             (Ids{256, 'a', 256}));
+}
+
+TEST(RowB4, SentencePieceToo) {
+  // Of what a template wrote (specials are parsed) and of raw text, with and without a literal BOS.
+  for (const int setting : {0, 1, 2}) {
+    const Tokenizer tokenizer =
+        make_tokenizer(with_bos(spm_vocabulary({.pieces = {"\xE2\x96\x81", "a"}}), setting, 1));
+    const bool adds = tokenizer.adds_bos();
+    EXPECT_EQ(adds, setting != 0);
+    const Ids text = {259, 260};  // a blank and "a"
+    const Ids with = {1, 259, 260};
+    EXPECT_EQ(tokenizer.encode("a", {.parse_special = true, .add_bos = adds}), adds ? with : text);
+    EXPECT_EQ(tokenizer.encode("<s>a", {.parse_special = true, .add_bos = adds}), with);
+    // Raw text cannot spell it: three characters more, and still one BOS at most.
+    const Ids raw = tokenizer.encode("<s>a", {.add_bos = adds});
+    EXPECT_EQ(std::ranges::count(raw, 1), adds ? 1 : 0);
+    EXPECT_EQ(std::ranges::count(raw, 2), 0) << "EOS is never added";
+    EXPECT_EQ(tokenizer.decode(raw), "<s>a");
+  }
 }
 
 TEST(RowB4, WithoutABosTokenNoneIsAdded) {
