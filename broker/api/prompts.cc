@@ -63,7 +63,7 @@ std::optional<ApiError> PromptReader::read(const CompletionRequest& request,
   if (auto error = check_named_tokens(request, token_count)) return error;
   if (request.endpoint == Endpoint::kChatCompletions) {
     Ids ids;
-    if (auto error = render(request.chat, ids)) return error;
+    if (auto error = render(request, ids)) return error;
     if (auto error = check_prompt(ids, "messages", limits)) return error;
     prompts.push_back(std::move(ids));
     return std::nullopt;
@@ -81,11 +81,18 @@ std::optional<ApiError> PromptReader::read(const CompletionRequest& request,
   return std::nullopt;
 }
 
-std::optional<ApiError> PromptReader::render(const model::ChatRequest& chat, Ids& ids) {
+std::optional<ApiError> PromptReader::render(const CompletionRequest& request, Ids& ids) {
   if (chat_ == nullptr)
     return refusal("messages",
                    "this model has no chat template; send a prompt to /v1/completions instead");
-  auto rendered = chat_->render(chat);
+  auto rendered = chat_->render(request.chat);
+  if (!rendered.ok() && rendered.error().code == base::Code::kInvalidArgument &&
+      !request.messages_with_text_arguments.empty()) {
+    model::ChatRequest chat = request.chat;
+    chat.messages_json = request.messages_with_text_arguments;
+    auto second = chat_->render(chat);
+    if (second.ok()) rendered = std::move(second);
+  }
   if (rendered.ok()) {
     ids = std::move(rendered->ids);
     return std::nullopt;

@@ -34,7 +34,7 @@ class PromptReader {
                                std::vector<std::vector<int32_t>>& prompts);
 
  private:
-  std::optional<ApiError> render(const model::ChatRequest& chat, std::vector<int32_t>& ids);
+  std::optional<ApiError> render(const CompletionRequest& request, std::vector<int32_t>& ids);
 
   const model::Tokenizer& tokenizer_;
   model::ChatTemplate* const chat_;

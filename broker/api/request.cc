@@ -124,7 +124,7 @@ std::optional<ApiError> parse_request(Endpoint endpoint, std::string_view text,
     read_text_options(body, request);
     read_prompts(body, limits, request);
   } else {
-    read_chat(body, error, request.chat);
+    read_chat(body, error, request);
   }
   return error;
 }

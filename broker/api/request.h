@@ -27,10 +27,13 @@ using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 
 struct CompletionRequest {
   Endpoint endpoint = Endpoint::kCompletions;
-  std::string model = {};                  // as asked for; empty if it was absent
-  std::vector<PromptInput> prompts = {};   // of kCompletions, at least one
-  bool prompt_list = false;                // "prompt" was a list of prompts, not one
-  model::ChatRequest chat = {};            // of kChatCompletions, as JSON texts, normalised
+  std::string model = {};                 // as asked for; empty if it was absent
+  std::vector<PromptInput> prompts = {};  // of kCompletions, at least one
+  bool prompt_list = false;               // "prompt" was a list of prompts, not one
+  model::ChatRequest chat = {};           // of kChatCompletions, as JSON texts, normalised
+  /// chat.messages_json has the arguments of calls as objects; here they are as they were sent, for
+  /// templates that want text. Empty if there are none.
+  std::string messages_with_text_arguments = {};
   proto::Sampling sampling = {};           // complete: defaults filled in
   std::optional<int64_t> max_tokens = {};  // absent: up to the context
   int choice_count = 1;                    // n

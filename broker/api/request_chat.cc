@@ -117,17 +117,50 @@ Json read_message(const Json& json, const std::string& path, std::optional<ApiEr
   return out;
 }
 
-std::string read_messages(Fields& body, std::optional<ApiError>& error) {
+Json* member(Json* json, std::string_view key) {
+  if (json == nullptr || json->object() == nullptr) return nullptr;
+  for (Json::Member& item : *json->object())
+    if (item.key == key) return &item.value;
+  return nullptr;
+}
+
+/// Makes objects of the arguments of calls, which the API writes as text and most templates read as
+/// objects. Says whether there were any.
+bool open_arguments(Json& message) {
+  Json* const calls = member(&message, "tool_calls");
+  if (calls == nullptr || calls->array() == nullptr) return false;
+  bool opened = false;
+  for (Json& call : *calls->array()) {
+    Json* const arguments = member(member(&call, "function"), "arguments");
+    if (arguments == nullptr || arguments->string() == nullptr) continue;
+    const std::string& text = *arguments->string();
+    const bool blank = text.find_first_not_of(" \t\r\n") == std::string::npos;
+    Json object;
+    // What is no object stays the text that it is.
+    if (parse_json(blank ? "{}" : text, {}, object) || object.object() == nullptr) continue;
+    *arguments = std::move(object);
+    opened = true;
+  }
+  return opened;
+}
+
+void read_messages(Fields& body, std::optional<ApiError>& error, CompletionRequest& request) {
   const Json* const list = body.array("messages");
   if (list == nullptr || list->array()->empty()) {
     body.fail("messages", base::cat("messages is ", list == nullptr ? "missing" : "empty",
                                     "; it must be an array of at least one message"));
-    return {};
+    return;
   }
-  Json::Array messages;
+  Json messages{Json::Value(Json::Array())};
   for (size_t i = 0; i < list->array()->size() && body.ok(); i++)
-    messages.push_back(read_message((*list->array())[i], at("messages", i), error));
-  return body.ok() ? to_text(Json(Json::Value(std::move(messages)))) : std::string();
+    messages.array()->push_back(read_message((*list->array())[i], at("messages", i), error));
+  if (!body.ok()) return;
+  request.chat.messages_json = to_text(messages);
+  bool opened = false;
+  for (Json& message : *messages.array()) opened |= open_arguments(message);
+  if (!opened) return;
+  request.messages_with_text_arguments =
+      std::exchange(request.chat.messages_json, to_text(messages));
 }
 
 std::string read_tools(Fields& body, std::optional<ApiError>& error) {
@@ -178,8 +211,9 @@ std::string read_variables(Fields& body) {
 
 }  // namespace
 
-void read_chat(Fields& body, std::optional<ApiError>& error, model::ChatRequest& chat) {
-  chat.messages_json = read_messages(body, error);
+void read_chat(Fields& body, std::optional<ApiError>& error, CompletionRequest& request) {
+  read_messages(body, error, request);
+  model::ChatRequest& chat = request.chat;
   chat.tools_json = read_tools(body, error);
   chat.variables_json = read_variables(body);
   body.boolean("add_generation_prompt", chat.add_generation_prompt);

@@ -19,6 +19,6 @@ void read_sampling(Fields& body, uint64_t random_seed, proto::Sampling& sampling
 void read_prompts(Fields& body, const RequestLimits& limits, CompletionRequest& request);
 
 /// messages, tools and what the template is told. `error` is where `body` records.
-void read_chat(Fields& body, std::optional<ApiError>& error, model::ChatRequest& chat);
+void read_chat(Fields& body, std::optional<ApiError>& error, CompletionRequest& request);
 
 }  // namespace broker

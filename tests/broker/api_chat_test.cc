@@ -30,7 +30,9 @@ TEST(RowC2, NullAbsentAndEmptyContentAreTheSame) {
   const std::string calls =
       R"("tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":)"
       R"("{\"a\": 1.50,\"b\":[]}"}}])";
-  const std::string expected = base::cat(R"([{"role":"assistant",)", calls, R"(,"content":""}])");
+  const std::string expected =
+      R"([{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f",)"
+      R"("arguments":{"a":1.5,"b":[]}}}],"content":""}])";
   EXPECT_EQ(normalised(base::cat(R"([{"role":"assistant",)", calls, "}]")), expected);
   EXPECT_EQ(normalised(base::cat(R"([{"role":"assistant",)", calls, R"(,"content":null}])")),
             expected);
@@ -47,6 +49,33 @@ TEST(RowC2, NullAbsentAndEmptyContentAreTheSame) {
           refuse(kChat, base::cat(R"({"messages":[{"role":")", role, '"', content, "}]}"));
       EXPECT_EQ(error.param, "messages[0].content");
     }
+}
+
+TEST(ApiChat, ArgumentsOfCallsAreObjectsForTheTemplateIfTheyAreAny) {
+  const auto request = [](std::string_view arguments) {
+    return accept(kChat, base::cat(R"({"messages":[{"role":"assistant","content":"","tool_calls":)"
+                                   R"([{"function":{"name":"f","arguments":)",
+                                   arguments, "}}]}]}"));
+  };
+  const auto message = [](std::string_view arguments) {
+    return base::cat(R"([{"role":"assistant","content":"","tool_calls":[{"function":)"
+                     R"({"name":"f","arguments":)",
+                     arguments, "}}]}]");
+  };
+  const std::pair<const char*, const char*> rows[] = {
+      {R"("{\"a\": 1.0, \"b\":[\"ü\"]}")", R"({"a":1.0,"b":["ü"]})"},
+      {R"("{}")", "{}"},
+      {R"("")", "{}"},
+      {R"(" \n")", "{}"}};
+  for (const auto& [sent, object] : rows) {
+    EXPECT_EQ(request(sent).chat.messages_json, message(object));
+    EXPECT_EQ(request(sent).messages_with_text_arguments, message(sent));
+  }
+  for (const char* const kept :
+       {R"("x")", R"("[1]")", R"("{")", R"("{\"a\":1,\"a\":2}")", R"({"a":1})"}) {
+    EXPECT_EQ(request(kept).chat.messages_json, message(kept));
+    EXPECT_EQ(request(kept).messages_with_text_arguments, "");
+  }
 }
 
 TEST(RowC2, PartsAreJoinedToOneText) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "broker/api/answer.h"
@@ -14,6 +17,7 @@
 namespace broker {
 namespace {
 
+using api_test::get;
 using Ids = std::vector<int32_t>;
 
 constexpr Endpoint kText = Endpoint::kCompletions;
@@ -302,6 +306,57 @@ TEST(RowC2, NullContentBesideCallsRendersLikeEmptyContent) {
   EXPECT_EQ(ids(""), ids(R"("content":"",)"));
   EXPECT_EQ(ids(R"("content":null,)"), ids(R"("content":"",)"));
 }
+
+TEST(ApiPrompts, CallsReachTemplatesThatWantObjectsAndThoseThatWantText) {
+  const auto ids = [](std::string_view source, std::string_view arguments) {
+    return Prompts(byte_pairs(source))
+        .read_one(kChat, base::cat(R"({"messages":[{"role":"assistant","tool_calls":[{"type":)"
+                                   R"("function","function":{"name":"f","arguments":)",
+                                   arguments, "}}]}]}"));
+  };
+  const std::string_view sent = R"("{\"b\":1}")";
+  const std::string_view as_items =
+      "{% for k, v in messages[0].tool_calls[0].function.arguments.items() %}{{ k }}{{ v }}"
+      "{% endfor %}";
+  const std::string_view as_json = "{{ messages[0].tool_calls[0].function.arguments | tojson }}";
+  const std::string_view as_text = "{{ '' + messages[0].tool_calls[0].function.arguments }}";
+  EXPECT_EQ(ids(as_items, sent), (Ids{'b', '1'}));
+  EXPECT_EQ(ids(as_json, sent), (Ids{'{', '"', 'b', '"', ':', ' ', '1', '}'}));
+  EXPECT_EQ(ids(as_text, sent), (Ids{'{', '"', 'b', '"', ':', '1', '}'}));
+  EXPECT_EQ(ids(as_items, R"({"b":1})"), (Ids{'b', '1'}));
+}
+
+/// A template as published, and a conversation as clients send it.
+class PublishedTemplate : public testing::TestWithParam<const char*> {};
+
+TEST_P(PublishedTemplate, RendersTheConversationsOfClients) {
+  const std::string folder = model_test::shared_golden_folder() + "/chat-templates/";
+  const std::string path = folder + GetParam() + ".jinja";
+  if (!model_test::file_exists(path)) GTEST_SKIP() << path << " is not here";
+  const auto read_file = [](const std::string& name) {
+    std::ifstream file(name, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  Prompts model(byte_pairs(read_file(path)));
+  const Json conversations = api_test::parse(read_file(folder + "conversations.json"));
+  const auto ids = [&](std::string_view name) {
+    return model.read_one(kChat, to_text(get(conversations, {name})));
+  };
+  EXPECT_GT(ids("single").size(), 10u);
+  EXPECT_GT(ids("multi").size(), ids("single").size());
+  const Ids of_objects = ids("tool_result");
+  EXPECT_GT(of_objects.size(), ids("tools").size());
+  EXPECT_EQ(ids("tool_result_string_arguments"), of_objects);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, PublishedTemplate,
+                         testing::Values("GLM-4.6", "MiniMax-M2", "Qwen3-Coder", "Qwen-Qwen3-0.6B",
+                                         "deepseek-ai-DeepSeek-V3.1", "openai-gpt-oss-120b"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return c == '-' || c == '.'; });
+                           return name;
+                         });
 
 TEST(ApiPrompts, VariablesToolsAndThePromptsEndReachTheTemplate) {
   Prompts model(
