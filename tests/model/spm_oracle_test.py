@@ -38,19 +38,17 @@ HELPER = None
 def environment(folder):
     """The interpreter of a virtual environment that has the package; None without PyPI."""
     python = Path(folder) / "bin" / "python"
-    def works():
-        return python.exists() and subprocess.run(
-            [python, "-c", "import sentencepiece, google.protobuf"], capture_output=True).returncode == 0
-    if works():
+    if python.exists() and subprocess.run([python, "-c", "import sentencepiece, google.protobuf"],
+                                          capture_output=True).returncode == 0:
         return python
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-    installed = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                                "--retries", "1", "--timeout", "15", "--only-binary", ":all:",
-                                "sentencepiece", "protobuf"], capture_output=True, text=True)
-    if works():
-        return python
-    print("skipped: the package sentencepiece cannot be installed from PyPI:\n" + installed.stderr.strip()[-500:])
-    return None
+    for command in ([sys.executable, "-m", "venv", "--clear", folder],
+                    [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
+                     "--timeout", "15", "--only-binary", ":all:", "sentencepiece", "protobuf"]):
+        made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode != 0:
+            print("skipped: the package sentencepiece cannot be installed from PyPI:\n" + made.stderr.strip()[-500:])
+            return None
+    return python
 
 
 # --- models ---
