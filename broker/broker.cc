@@ -9,7 +9,17 @@
 
 namespace broker {
 
-Broker::Broker(BrokerOptions options) : options_(std::move(options)) {
+namespace {
+
+// Odd, so that no two incarnations begin with the same epoch, and the golden ratio, so that their
+// epochs stay far apart.
+constexpr uint64_t kEpochsApart = 0x9E3779B97F4A7C15u;
+
+}  // namespace
+
+Broker::Broker(BrokerOptions options)
+    : options_(std::move(options)), plan_epoch_(options_.incarnation * kEpochsApart + 1) {
+  if (plan_epoch_ == 0) plan_epoch_++;  // 0 is nobody's
   CHECK(options_.rank_count >= 1 && options_.rank_count <= base::kRanksMax, "rank_count ",
         options_.rank_count);
 }
@@ -25,16 +35,15 @@ void Broker::on_message(const std::string& peer, const proto::Message& message, 
   const proto::Header& header = parsed->header;
   proto::Body& body = parsed->body;
   if (const auto* hello = std::get_if<proto::Hello>(&body)) return on_hello(peer, header, *hello);
+  Member* member = member_of(peer, header);
+  if (member == nullptr) return;
   const int rank = rank_of(peer);
-  if (rank < 0 || header.plan_epoch != plan_epoch_) return;  // not, or no longer, one of ours
-  Member& member = members_.at(rank);
-  if (header.incarnation != member.incarnation || header.node_id != member.info.node_id) return;
   if (const auto* progress = std::get_if<proto::LoadProgress>(&body)) {
-    member.info.bytes_done = progress->bytes_done;
-    member.info.bytes_total = progress->bytes_total;
+    member->info.bytes_done = progress->bytes_done;
+    member->info.bytes_total = progress->bytes_total;
     events_.push_back(LoadEvent{});
   } else if (const auto* is_ready = std::get_if<proto::Ready>(&body)) {
-    on_ready(member, *is_ready);
+    on_ready(*member, *is_ready);
   } else if (const auto* failed = std::get_if<proto::WorkerFailed>(&body)) {
     send(peer, proto::Shutdown{"noted"});
     on_peer_lost(peer, failed->error);
@@ -51,6 +60,19 @@ void Broker::on_message(const std::string& peer, const proto::Message& message, 
       events_.push_back(StatsEvent{*stats});
     }
   }
+}
+
+Broker::Member* Broker::member_of(const std::string& peer, const proto::Header& header) {
+  const int rank = rank_of(peer);
+  if (rank < 0 || header.plan_epoch != plan_epoch_) {
+    // It has missed that its group is gone; the word that told it so may be lost as well.
+    send(peer, proto::Shutdown{closing_.value_or("its group is no more")});
+    return nullptr;
+  }
+  Member& member = members_.at(rank);
+  const bool is_itself =
+      header.incarnation == member.incarnation && header.node_id == member.info.node_id;
+  return is_itself ? &member : nullptr;
 }
 
 std::string Broker::refusal(const proto::Header& header, const proto::Hello& hello) const {
@@ -75,12 +97,13 @@ void Broker::on_hello(const std::string& peer, const proto::Header& header,
   if (closing_) return send(peer, proto::Shutdown{*closing_});
   const std::string reason = refusal(header, hello);
   if (!reason.empty()) return send(peer, proto::HelloReply{.reason = reason});
-  uint64_t& newest = newest_[header.node_id];
-  if (header.incarnation < newest) return;  // the last words of one that was replaced
-  newest = header.incarnation;
+  uint64_t& oldest = oldest_[header.node_id];
+  if (header.incarnation < oldest)
+    return send(peer, proto::Shutdown{"it was replaced, or its group was broken"});
   const auto found = members_.find(hello.rank);
   if (found != members_.end() && found->second.incarnation != header.incarnation)
     lose_group({base::Code::kPeerLost, base::cat("worker ", header.node_id, " was started again")});
+  oldest = header.incarnation;
   Member& member = members_[hello.rank];
   member.peer = peer;
   member.incarnation = header.incarnation;
@@ -89,6 +112,7 @@ void Broker::on_hello(const std::string& peer, const proto::Header& header,
 }
 
 void Broker::on_ready(Member& member, const proto::Ready& is_ready) {
+  if (closing_) return send(member.peer, proto::Shutdown{*closing_});  // it did not hear us
   const bool was_ready = ready();
   member.info.ready = is_ready;
   send(member.peer, proto::ReadyReply{});
@@ -115,15 +139,24 @@ int Broker::rank_of(const std::string& peer) const {
 void Broker::on_peer_lost(const std::string& peer, const base::Error& what) {
   const int rank = rank_of(peer);
   if (rank < 0) return;
-  members_.erase(rank);
+  dismiss(rank);
   lose_group(what);
 }
 
+// A hello of it that is still on its way must not bring it back.
+void Broker::dismiss(int rank) {
+  const auto member = members_.find(rank);
+  oldest_[member->second.info.node_id] = member->second.incarnation + 1;
+  members_.erase(member);
+}
+
 void Broker::lose_group(const base::Error& error) {
-  for (const auto& [rank, member] : members_)
+  while (!members_.empty()) {
+    const auto& [rank, member] = *members_.begin();
     send(member.peer, proto::Shutdown{base::cat("the group was broken: ", error.message)});
-  members_.clear();
-  plan_epoch_++;
+    dismiss(rank);
+  }
+  if (++plan_epoch_ == 0) plan_epoch_++;
   for (const auto& [id, live] : live_) {
     if (std::holds_alternative<proto::GenerateRequest>(live.request)) {
       events_.push_back(TokenEvent{{.request_id = id,

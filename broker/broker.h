@@ -5,7 +5,9 @@
 // request it keeps the prompt and the tokens so far; each token reaches the events exactly once and
 // in order, whatever the network repeats or loses. Losing one rank breaks the group: its requests
 // end with an error, the other ranks are told to stop, and the next hellos form a group under the
-// next plan epoch. Thread rule: one thread.
+// next plan epoch. A worker belongs to one epoch of one broker all its life: whoever speaks from
+// another one, of this broker or of one before it, is told to stop until it does. Thread rule: one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@ namespace broker {
 
 struct BrokerOptions {
   std::string node_id = "broker";
-  uint64_t incarnation = 0;
+  uint64_t incarnation = 0;  // never used twice; no two brokers have an epoch in common
   int rank_count = 1;
   std::string model_fingerprint = {};  // that every worker must name
   int requests_max = 256;
@@ -118,11 +120,14 @@ class Broker {
   void on_hello(const std::string& peer, const proto::Header& header, const proto::Hello& hello);
   std::string refusal(const proto::Header& header, const proto::Hello& hello) const;
   void on_ready(Member& member, const proto::Ready& ready);
+  /// The member that sent this, nullptr if it is not, or no longer, one of ours; answers then.
+  Member* member_of(const std::string& peer, const proto::Header& header);
   void on_token_chunk(proto::TokenChunk chunk, base::TimeNs now);
   void on_score_chunk(proto::ScoreChunk chunk, base::TimeNs now);
   /// The live request if this is its next chunk; answers everything else.
-  Live* expect(uint64_t request_id, uint64_t index, proto::Finish finish, base::TimeNs now);
-  void finish_or_acknowledge(uint64_t request_id, proto::Finish finish);
+  Live* expect(uint64_t request_id, uint64_t index, proto::Finish finish);
+  /// It has arrived and makes sense: counts, acknowledges, ends.
+  void take_chunk(uint64_t request_id, proto::Finish finish, base::TimeNs now);
   base::Status check_open() const;
   /// Whether the leader could read and compute it: `what` are its tokens. Errors: kInvalidArgument.
   base::Status check_tokens(std::string_view what, const std::vector<int32_t>& tokens) const;
@@ -130,17 +135,18 @@ class Broker {
   base::Status check(const proto::ScoreRequest& request) const;
   void start(proto::Body request, uint64_t id, std::vector<int32_t> tokens, base::TimeNs now);
   void acknowledge(uint64_t request_id, Live& live);
+  void dismiss(int rank);
   void lose_group(const base::Error& error);
   int rank_of(const std::string& peer) const;
   void send(const std::string& peer, proto::Body body, const std::string& trace_id = {});
   void send_leader(proto::Body body, const std::string& trace_id = {});
 
   const BrokerOptions options_;
-  uint64_t plan_epoch_ = 1;
+  uint64_t plan_epoch_;
   uint64_t sequence_ = 0;
   uint64_t last_request_id_ = 0;
   std::map<int, Member> members_;           // by rank
-  std::map<std::string, uint64_t> newest_;  // incarnation of each node that was ever accepted
+  std::map<std::string, uint64_t> oldest_;  // incarnation of each node that may still join
   std::optional<std::string> closing_;      // why, after shut_down()
   std::map<uint64_t, Live> live_;
   std::vector<Outgoing> outbox_;

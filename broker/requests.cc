@@ -57,6 +57,8 @@ base::Result<uint64_t> Broker::score(proto::ScoreRequest request, base::TimeNs n
 }
 
 base::Status Broker::check_open() const {
+  if (closing_)
+    return base::Error{base::Code::kUnavailable, base::cat("shutting down: ", *closing_)};
   if (!ready())
     return base::Error{base::Code::kUnavailable, "the model is not loaded; try again later"};
   if (live_requests() >= options_.requests_max)
@@ -154,8 +156,7 @@ void Broker::acknowledge(uint64_t request_id, Live& live) {
   send_leader(proto::Ack{request_id, live.next_index}, live.trace_id);
 }
 
-Broker::Live* Broker::expect(uint64_t request_id, uint64_t index, proto::Finish finish,
-                             base::TimeNs now) {
+Broker::Live* Broker::expect(uint64_t request_id, uint64_t index, proto::Finish finish) {
   const auto found = live_.find(request_id);
   if (found == live_.end()) {
     // Nobody waits for it: the last acknowledgement was lost, or the request is of the past.
@@ -171,13 +172,13 @@ Broker::Live* Broker::expect(uint64_t request_id, uint64_t index, proto::Finish 
     acknowledge(request_id, live);
     return nullptr;
   }
-  if (live.acknowledged == live.next_index) live.unacknowledged_since = now;
-  live.next_index++;
   return &live;
 }
 
-void Broker::finish_or_acknowledge(uint64_t request_id, proto::Finish finish) {
+void Broker::take_chunk(uint64_t request_id, proto::Finish finish, base::TimeNs now) {
   Live& live = live_.at(request_id);
+  if (live.acknowledged == live.next_index) live.unacknowledged_since = now;
+  live.next_index++;
   const bool last = finish != proto::Finish::kNone;
   if (last || live.next_index - live.acknowledged >= options_.acknowledge_every)
     acknowledge(request_id, live);
@@ -185,7 +186,7 @@ void Broker::finish_or_acknowledge(uint64_t request_id, proto::Finish finish) {
 }
 
 void Broker::on_token_chunk(proto::TokenChunk chunk, base::TimeNs now) {
-  Live* live = expect(chunk.request_id, chunk.index, chunk.finish, now);
+  Live* live = expect(chunk.request_id, chunk.index, chunk.finish);
   if (live == nullptr) return;
   const int64_t vocabulary = members_.at(0).info.ready->vocabulary;
   const bool known_ids = std::all_of(chunk.tokens.begin(), chunk.tokens.end(),
@@ -197,12 +198,12 @@ void Broker::on_token_chunk(proto::TokenChunk chunk, base::TimeNs now) {
                                          " makes no sense; its process is not trusted any more")});
   }
   live->tokens.insert(live->tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-  finish_or_acknowledge(chunk.request_id, chunk.finish);
+  take_chunk(chunk.request_id, chunk.finish, now);
   events_.push_back(TokenEvent{std::move(chunk)});
 }
 
 void Broker::on_score_chunk(proto::ScoreChunk chunk, base::TimeNs now) {
-  Live* live = expect(chunk.request_id, chunk.index, chunk.finish, now);
+  Live* live = expect(chunk.request_id, chunk.index, chunk.finish);
   if (live == nullptr) return;
   const auto vocabulary = static_cast<size_t>(members_.at(0).info.ready->vocabulary);
   const bool sane = chunk.last_logits.empty() || chunk.last_logits.size() == vocabulary;
@@ -212,7 +213,7 @@ void Broker::on_score_chunk(proto::ScoreChunk chunk, base::TimeNs now) {
                                base::cat("the leader's answer to request ", chunk.request_id,
                                          " makes no sense; its process is not trusted any more")});
   }
-  finish_or_acknowledge(chunk.request_id, chunk.finish);
+  take_chunk(chunk.request_id, chunk.finish, now);
   events_.push_back(ScoreEvent{std::move(chunk)});
 }
 

@@ -23,11 +23,12 @@ class MemoryNetwork::Port final : public Channel {
       return base::Error{base::Code::kPeerLost, base::cat(peer, " is not connected")};
     if (queue->second.messages.size() >= network_.options_.queue_max)
       return base::Error{base::Code::kUnavailable, base::cat("the queue to ", peer, " is full")};
-    const auto& fate = network_.options_.fate;
-    const auto delay = fate ? fate(name_, peer) : std::optional<base::TimeNs>(0);
-    if (!delay) return {};
-    queue->second.messages.emplace(network_.clock_.now() + *delay,
-                                   Received{name_, std::move(message)});
+    const auto& decide = network_.options_.fate;
+    const Fate fate = decide ? decide(name_, peer) : Fate();
+    if (fate.disconnected)
+      return base::Error{base::Code::kPeerLost, base::cat(peer, " is not connected")};
+    for (const base::TimeNs delay : fate.delays)
+      queue->second.messages.emplace(network_.clock_.now() + delay, Received{name_, message});
     return {};
   }
 
@@ -53,6 +54,12 @@ std::unique_ptr<Channel> MemoryNetwork::connect(std::string name) {
   const bool fresh = queues_.try_emplace(name).second;
   CHECK(fresh, "two channels named ", name);
   return std::make_unique<Port>(*this, std::move(name));
+}
+
+std::optional<base::TimeNs> MemoryNetwork::next_arrival(std::string_view name) const {
+  const auto queue = queues_.find(name);
+  if (queue == queues_.end() || queue->second.messages.empty()) return std::nullopt;
+  return queue->second.messages.begin()->first;
 }
 
 }  // namespace proto

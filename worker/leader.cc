@@ -42,6 +42,8 @@ Leader::Leader(engine::StepRunner& runner, LeaderOptions options)
 
 void Leader::on_generate(proto::GenerateRequest request, std::string trace_id, base::TimeNs now) {
   const uint64_t id = request.request_id;
+  if (!has_room(id))
+    return refuse(proto::TokenChunk{.request_id = id, .finish = proto::Finish::kError}, trace_id);
   Request* opened = open(id, std::move(trace_id));
   if (opened == nullptr) return;  // asked again because our answer was late or lost
   opened->generate = std::move(request);
@@ -51,12 +53,26 @@ void Leader::on_generate(proto::GenerateRequest request, std::string trace_id, b
 
 void Leader::on_score(proto::ScoreRequest request, std::string trace_id, base::TimeNs now) {
   const uint64_t id = request.request_id;
+  if (!has_room(id))
+    return refuse(proto::ScoreChunk{.request_id = id, .finish = proto::Finish::kError}, trace_id);
   Request* opened = open(id, std::move(trace_id));
   if (opened == nullptr) return;
   opened->scores = true;
   opened->score = std::move(request);
   const base::Status admitted = admit_score(id, *opened);
   if (!admitted.ok()) finish(id, proto::Finish::kError, admitted.error(), now);
+}
+
+bool Leader::has_room(uint64_t id) const {
+  return requests_.size() < static_cast<size_t>(options_.requests_max) || requests_.contains(id);
+}
+
+// Nothing is kept of it: if this is lost, the request comes again and is looked at anew.
+template <class Chunk>
+void Leader::refuse(Chunk chunk, const std::string& trace_id) {
+  chunk.error = {base::Code::kUnavailable,
+                 base::cat(options_.requests_max, " requests are under way; try again later")};
+  outbox_.push_back({std::move(chunk), trace_id});
 }
 
 Leader::Request* Leader::open(uint64_t id, std::string trace_id) {
@@ -79,10 +95,6 @@ base::Status Leader::check_ids(const char* what, const std::vector<int32_t>& ids
 base::Status Leader::admit_generate(uint64_t id, Request& request) {
   proto::GenerateRequest& spec = request.generate;
   const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
-  if (requests_.size() > static_cast<size_t>(options_.requests_max))
-    return base::Error{
-        base::Code::kUnavailable,
-        base::cat(options_.requests_max, " requests are under way; try again later")};
   if (spec.prompt.empty())
     return base::Error{base::Code::kInvalidArgument, "the prompt has no tokens"};
   if (prompt_tokens > shape_.context) return too_long(prompt_tokens, shape_.context);
@@ -108,10 +120,6 @@ base::Status Leader::admit_generate(uint64_t id, Request& request) {
 base::Status Leader::admit_score(uint64_t id, Request& request) {
   proto::ScoreRequest& spec = request.score;
   const auto tokens = static_cast<int64_t>(spec.tokens.size());
-  if (requests_.size() > static_cast<size_t>(options_.requests_max))
-    return base::Error{
-        base::Code::kUnavailable,
-        base::cat(options_.requests_max, " requests are under way; try again later")};
   if (spec.tokens.empty())
     return base::Error{base::Code::kInvalidArgument, "there are no tokens to score"};
   if (tokens > shape_.context) return too_long(tokens, shape_.context);
@@ -310,6 +318,13 @@ proto::StatsReply Leader::stats() const {
   stats.kv_blocks_used = batcher_.blocks().used();
   stats.kv_blocks_peak = batcher_.blocks().peak();
   return stats;
+}
+
+Kept Leader::kept() const {
+  Kept kept{.requests = requests_.size()};
+  for (const auto& [id, request] : requests_)
+    kept.unacknowledged_most = std::max(kept.unacknowledged_most, request.unacknowledged.size());
+  return kept;
 }
 
 }  // namespace worker

@@ -34,6 +34,12 @@ struct Traced {
   std::string trace_id;
 };
 
+/// What is kept of requests.
+struct Kept {
+  size_t requests = 0;             // known, ended ones until they are acknowledged
+  size_t unacknowledged_most = 0;  // chunks of one request
+};
+
 class Leader {
  public:
   /// `runner` must outlive the leader.
@@ -53,6 +59,7 @@ class Leader {
   std::vector<Traced> take_outbox();
   /// Steps, columns and blocks; what only a clock can know is left at 0.
   proto::StatsReply stats() const;
+  Kept kept() const;
 
  private:
   struct Request {
@@ -71,6 +78,9 @@ class Leader {
   base::Status admit_generate(uint64_t id, Request& request);
   base::Status admit_score(uint64_t id, Request& request);
   base::Status check_ids(const char* what, const std::vector<int32_t>& ids) const;
+  bool has_room(uint64_t id) const;
+  template <class Chunk>
+  void refuse(Chunk chunk, const std::string& trace_id);
   Request* open(uint64_t id, std::string trace_id);
   void emit(Request& request, proto::Body chunk, base::TimeNs now);
   void finish(uint64_t id, proto::Finish how, base::Error error, base::TimeNs now);

@@ -33,7 +33,7 @@ void Worker::on_message(const proto::Message& message, base::TimeNs now) {
     return;
   }
   if (epoch != plan_epoch_) return;  // from a plan that is no longer, or not yet, ours
-  if (std::holds_alternative<proto::ReadyReply>(body)) ready_.reset();
+  if (std::holds_alternative<proto::ReadyReply>(body)) ready_answered_ = true;
   if (!leader_) return;
   if (auto* generate = std::get_if<proto::GenerateRequest>(&body)) {
     leader_->on_generate(std::move(*generate), std::move(trace_id), now);
@@ -63,8 +63,9 @@ void Worker::on_hello_reply(const proto::HelloReply& reply) {
 
 void Worker::on_tick(base::TimeNs now) {
   if (state_ == State::kStopped || state_ == State::kFailed) return;
-  if (!repeat_at_ || now >= *repeat_at_) {
-    repeat_at_ = now + options_.repeat_after;
+  if (!said_at_ ||
+      now - *said_at_ >= (ready_answered_ ? options_.say_after : options_.repeat_after)) {
+    said_at_ = now;
     if (state_ == State::kHello) {
       send(proto::Hello{.rank = options_.rank,
                         .rank_count = options_.rank_count,
@@ -88,7 +89,7 @@ void Worker::loaded(proto::Ready ready) {
   CHECK(state_ == State::kLoading, "loaded twice or before hello");
   state_ = State::kReady;
   ready_ = ready;
-  repeat_at_.reset();
+  said_at_.reset();
 }
 
 void Worker::lead(proto::Ready ready, engine::StepRunner& runner, LeaderOptions options,

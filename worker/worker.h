@@ -5,8 +5,10 @@
 //
 // A state machine: on_message and on_tick change it, messages to the broker leave through the
 // outbox. It reads no clock, no socket and no random source. Hello and Ready are said again until
-// they are answered. Rank 0 owns a Leader, which answers requests; the other ranks only show that
-// they are there (their steps come through shared memory). Thread rule: one thread.
+// they are answered, and Ready now and then afterwards: a broker to which this worker belongs no
+// more, or one that was started again, answers that with a Shutdown. Rank 0 owns a Leader, which
+// answers requests; the other ranks only show that they are there (their steps come through shared
+// memory). Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +33,7 @@ struct WorkerOptions {
   std::string model_fingerprint = {};  // of what it is going to load
   std::string program_version = {};
   base::TimeNs repeat_after = 500'000'000;  // Hello and Ready without an answer
+  base::TimeNs say_after = 5'000'000'000;   // Ready with one: that it is still there
 };
 
 /// What only the process around a worker can measure.
@@ -50,6 +53,10 @@ class Worker {
   State state() const { return state_; }
   /// Why it failed, or why it was stopped.
   const base::Error& reason() const { return reason_; }
+  /// Of the broker's plan that it belongs to; 0 before it was accepted.
+  uint64_t plan_epoch() const { return plan_epoch_; }
+  /// nullptr unless it leads.
+  const Leader* leader() const { return leader_ ? &*leader_ : nullptr; }
 
   void on_message(const proto::Message& message, base::TimeNs now);
   /// Repeats what was not answered; a leader also runs at most one step.
@@ -82,8 +89,9 @@ class Worker {
   base::Error reason_;
   uint64_t plan_epoch_ = 0;
   uint64_t sequence_ = 0;
-  std::optional<proto::Ready> ready_;      // until it is answered
-  std::optional<base::TimeNs> repeat_at_;  // nothing: at once
+  std::optional<proto::Ready> ready_;
+  bool ready_answered_ = false;
+  std::optional<base::TimeNs> said_at_;  // Hello or Ready for the last time; nothing: say it now
   std::optional<Leader> leader_;
   const StatsSource* source_ = nullptr;
   std::vector<proto::Message> outbox_;

@@ -298,16 +298,17 @@ TEST(Broker, RefusesAtTheDoorWithBothSides) {
       std::get<proto::HelloReply>(alone.answer_to("c#1", {{std::string("\x08\x02\x10\x05", 4)}}));
   EXPECT_FALSE(reply.accepted);
   EXPECT_NE(reply.reason.find("2.5"), std::string::npos);
-  EXPECT_NE(reply.reason.find("1.0"), std::string::npos);
+  EXPECT_NE(reply.reason.find(base::cat(proto::kWireMajor, ".", proto::kWireMinor)),
+            std::string::npos);
 }
 
-TEST(Broker, ALateHelloOfAReplacedIncarnationIsNotHeard) {
+TEST(Broker, ALateHelloOfAReplacedIncarnationIsToldToStop) {
   Alone alone;
   const proto::Hello hello{
       .rank_count = 2, .numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
   alone.answer_to("a#2", Alone::from("a", 2, hello));
-  alone.broker.on_message("a#1", Alone::from("a", 1, hello), 0);
-  EXPECT_TRUE(alone.broker.take_outbox().empty());
+  EXPECT_TRUE(
+      std::holds_alternative<proto::Shutdown>(alone.answer_to("a#1", Alone::from("a", 1, hello))));
   for (const Event& event : alone.broker.take_events())
     EXPECT_FALSE(std::holds_alternative<GroupLostEvent>(event));
   EXPECT_TRUE(
@@ -329,22 +330,93 @@ TEST(Broker, StrangersStaleEpochsAndOldIncarnationsAreNotHeard) {
   const proto::Hello hello{
       .rank_count = 2, .numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
   const proto::Ready ready{.vocabulary = 9, .context = 9, .columns_max = 9};
-  const auto answered = [&](const std::string& peer, proto::Message message) {
-    alone.broker.on_message(peer, message, 0);
-    return !alone.broker.take_outbox().empty();
+  const auto answer = [&](const std::string& peer, proto::Message message) {
+    return alone.answer_to(peer, std::move(message));
   };
-  ASSERT_TRUE(answered("a#1", Alone::from("a", 1, hello)));
-  EXPECT_FALSE(answered("a#1", {{"noise"}}));
-  EXPECT_FALSE(answered("x#1", Alone::from("x", 1, ready, 1)));
-  EXPECT_FALSE(answered("a#1", Alone::from("a", 1, ready, 0)));
-  EXPECT_FALSE(answered("a#1", Alone::from("a", 1, ready, 2)));
-  EXPECT_FALSE(answered("a#1", Alone::from("a", 2, ready, 1)));
-  EXPECT_FALSE(answered("a#1", Alone::from("b", 1, ready, 1)));
-  EXPECT_TRUE(answered("a#1", Alone::from("a", 1, ready, 1)));
+  const auto is_none = [](const proto::Body& body) {
+    return std::holds_alternative<proto::StatsRequest>(body);
+  };
+  const auto is_stop = [](const proto::Body& body) {
+    return std::holds_alternative<proto::Shutdown>(body);
+  };
+  ASSERT_FALSE(is_none(answer("a#1", Alone::from("a", 1, hello))));
+  EXPECT_TRUE(is_none(answer("a#1", {{"noise"}})));
+  // Who is not, or no longer, one of the group does not know it: it is told, each time.
+  EXPECT_TRUE(is_stop(answer("x#1", Alone::from("x", 1, ready, 1))));
+  EXPECT_TRUE(is_stop(answer("a#1", Alone::from("a", 1, ready, 0))));
+  EXPECT_TRUE(is_stop(answer("a#1", Alone::from("a", 1, ready, 2))));
+  EXPECT_TRUE(is_none(answer("a#1", Alone::from("a", 2, ready, 1))));
+  EXPECT_TRUE(is_none(answer("a#1", Alone::from("b", 1, ready, 1))));
+  EXPECT_FALSE(is_none(answer("a#1", Alone::from("a", 1, ready, 1))));
   alone.broker.on_message("x#1", Alone::from("x", 1, proto::WorkerFailed{}, 1), 0);
   alone.broker.on_message("a#1", Alone::from("a", 1, proto::TokenChunk{.request_id = 1}, 1), 0);
   for (const Event& event : alone.broker.take_events())
     EXPECT_FALSE(std::holds_alternative<GroupLostEvent>(event));
+}
+
+TEST(Broker, AHelloOfTheDeadDoesNotBringThemBack) {
+  Alone alone;
+  proto::Hello hello{
+      .rank_count = 2, .numerics_version = base::kNumericsVersion, .model_fingerprint = "model"};
+  alone.answer_to("a#5", Alone::from("a", 5, hello));
+  hello.rank = 1;
+  alone.answer_to("b#6", Alone::from("b", 6, hello));
+  alone.broker.on_peer_lost("b#6", {base::Code::kPeerLost, "killed"});
+  EXPECT_EQ(alone.broker.plan_epoch(), 2u);
+  alone.broker.take_outbox();
+  // Both belonged to the broken group; what they said before it broke comes only now.
+  EXPECT_TRUE(
+      std::holds_alternative<proto::Shutdown>(alone.answer_to("b#6", Alone::from("b", 6, hello))));
+  hello.rank = 0;
+  EXPECT_TRUE(
+      std::holds_alternative<proto::Shutdown>(alone.answer_to("a#5", Alone::from("a", 5, hello))));
+  EXPECT_EQ(alone.broker.rank(0), nullptr);
+  EXPECT_EQ(alone.broker.rank(1), nullptr);
+  // Started again they are welcome.
+  EXPECT_TRUE(
+      std::get<proto::HelloReply>(alone.answer_to("a#7", Alone::from("a", 7, hello))).accepted);
+  EXPECT_EQ(alone.broker.plan_epoch(), 2u);
+}
+
+TEST(Broker, NoTwoBrokersHaveAnEpochInCommon) {
+  std::map<uint64_t, uint64_t> broker_of;
+  for (const uint64_t incarnation : {uint64_t{0}, uint64_t{1}, uint64_t{2}, ~uint64_t{0}}) {
+    Broker broker({.incarnation = incarnation, .rank_count = 1, .model_fingerprint = "model"});
+    const proto::Hello hello{.numerics_version = base::kNumericsVersion,
+                             .model_fingerprint = "model"};
+    for (uint64_t worker = 1; worker <= 100; worker++) {
+      broker.on_message(base::cat("a#", worker), Alone::from("a", worker, hello), 0);
+      EXPECT_TRUE(broker_of.emplace(broker.plan_epoch(), incarnation).second) << incarnation;
+    }
+  }
+  EXPECT_FALSE(broker_of.contains(0)) << "the epoch of who was never accepted";
+}
+
+TEST(Broker, AWorkerOfAnEarlierBrokerIsToldToStop) {
+  Broker broker({.incarnation = 2, .rank_count = 1, .model_fingerprint = "model"});
+  const proto::Hello hello{.numerics_version = base::kNumericsVersion,
+                           .model_fingerprint = "model"};
+  const proto::Ready ready{.vocabulary = 9, .context = 9, .columns_max = 9};
+  const uint64_t earlier = Broker({.incarnation = 1}).plan_epoch();
+  // Even if a hello to the earlier broker reaches the later one: the worker has its epoch already.
+  broker.on_message("a#1", Alone::from("a", 1, hello), 0);
+  broker.take_outbox();
+  broker.on_message("a#1", Alone::from("a", 1, ready, earlier), 0);
+  EXPECT_FALSE(broker.ready());
+  const auto out = broker.take_outbox();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<proto::Shutdown>(proto::parse(out[0].message)->body));
+}
+
+TEST(Broker, AShutdownIsSaidAgainToWhoIsStillThere) {
+  ClusterInAThread cluster({.ranks = 1});
+  cluster.run_until_ready();
+  cluster.broker().shut_down("over");
+  cluster.broker().take_outbox();  // lost
+  EXPECT_EQ(cluster.broker().generate(request(1, 5, 5), cluster.now()).error().message,
+            "shutting down: over");
+  cluster.run_until([&] { return cluster.worker(0).state() == worker::Worker::State::kStopped; },
+                    1000);
 }
 
 TEST(Broker, ALeaderThatAnswersNonsenseIsDropped) {
@@ -365,6 +437,13 @@ TEST(Broker, ALeaderThatAnswersNonsenseIsDropped) {
       0);
   EXPECT_FALSE(broker.ready());
   EXPECT_EQ(broker.live_requests(), 0);
+  // The chunk that was not believed takes no number.
+  uint64_t next = 0;
+  for (const Event& event : broker.take_events())
+    if (const auto* token = std::get_if<TokenEvent>(&event)) {
+      EXPECT_EQ(token->chunk.index, next++);
+    }
+  EXPECT_EQ(next, 2u);
 }
 
 TEST(Broker, RepeatedAndEarlyChunksAreAnsweredWithWhatIsHere) {

@@ -158,8 +158,8 @@ TEST(MemoryChannel, LosesAndDelaysAsTold) {
   int sent = 0;
   MemoryNetwork network(clock, {.fate = [&](std::string_view, std::string_view) {
                           sent++;
-                          if (sent == 2) return std::optional<base::TimeNs>();
-                          return std::optional<base::TimeNs>(sent == 1 ? 20 : 10);
+                          if (sent == 2) return Fate{.delays = {}};
+                          return Fate{.delays = {sent == 1 ? 20 : 10}};
                         }});
   const auto broker = network.broker();
   const auto worker = network.connect("w");
@@ -170,7 +170,27 @@ TEST(MemoryChannel, LosesAndDelaysAsTold) {
   EXPECT_EQ(broker->receive()->message.frames.at(0), "early");
   EXPECT_FALSE(broker->receive().has_value());
   clock.advance(10);
+  EXPECT_EQ(network.next_arrival(kBroker), 20);
   EXPECT_EQ(broker->receive()->message.frames.at(0), "late");
+  EXPECT_FALSE(broker->receive().has_value());
+  EXPECT_FALSE(network.next_arrival(kBroker).has_value());
+}
+
+TEST(MemoryChannel, RepeatsAndDisconnectsAsTold) {
+  base::ManualClock clock;
+  bool cut = false;
+  MemoryNetwork network(clock, {.fate = [&](std::string_view, std::string_view) {
+                          return Fate{.delays = {0, 10}, .disconnected = cut};
+                        }});
+  const auto broker = network.broker();
+  const auto worker = network.connect("w");
+  ASSERT_TRUE(worker->send(kBroker, {{"twice"}}).ok());
+  EXPECT_EQ(broker->receive()->message.frames.at(0), "twice");
+  EXPECT_FALSE(broker->receive().has_value());
+  clock.advance(10);
+  EXPECT_EQ(broker->receive()->message.frames.at(0), "twice");
+  cut = true;
+  EXPECT_EQ(worker->send(kBroker, {{"lost"}}).error().code, base::Code::kPeerLost);
   EXPECT_FALSE(broker->receive().has_value());
 }
 

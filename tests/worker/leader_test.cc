@@ -283,6 +283,25 @@ TEST(Leader, TooManyRequestsAreRefusedAndTheOthersServed) {
   }
 }
 
+TEST(Leader, KeepsNothingOfWhatItHasNoRoomFor) {
+  Client client({}, {.token_count = 90, .requests_max = 3});
+  client.acknowledge = false;
+  for (uint64_t id = 1; id <= 100; id++) client.generate(request(id, 5, 4));
+  for (uint64_t id = 101; id <= 200; id++) client.score({.request_id = id, .tokens = {1, 2}});
+  EXPECT_EQ(client.leader().kept().requests, 3u);
+  client.run();
+  EXPECT_EQ(client.leader().kept().requests, 3u);
+  EXPECT_EQ(client.leader().kept().unacknowledged_most, 4u);
+  EXPECT_EQ(client.seen()[150].error.code, base::Code::kUnavailable);
+  // Asked again when there is room, one that was refused is served.
+  for (uint64_t id = 1; id <= 3; id++) client.leader().on_ack({id, 4}, 0);
+  EXPECT_EQ(client.leader().kept().requests, 0u);
+  client.seen().clear();
+  client.generate(request(50, 5, 4));
+  client.run();
+  EXPECT_EQ(client.seen()[50].finish, proto::Finish::kLength);
+}
+
 TEST(Leader, CancelAtAnyPointEndsThatRequestOnly) {
   // Blocks for two of the three: one of them waits while the others run.
   const auto a = request(1, 90, 20), b = request(2, 40, 80), c = request(4, 100, 20);

@@ -14,6 +14,20 @@
 
 namespace worker {
 
+inline uint64_t scripted_mix(uint64_t a, uint64_t b) {
+  uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+/// What a position knows: `before` is that of the position before it, kScriptedStart at the first.
+inline constexpr uint64_t kScriptedStart = 1;
+inline uint64_t scripted_state(uint64_t before, int32_t token) {
+  return scripted_mix(before, static_cast<uint64_t>(token));
+}
+inline float scripted_logit(uint64_t state, int64_t id) {
+  return static_cast<float>(scripted_mix(state, static_cast<uint64_t>(id)) % 8191) / 1024;
+}
+
 struct ScriptedOptions {
   int64_t vocabulary = 97;
   int64_t context = 4096;
@@ -48,13 +62,14 @@ class ScriptedRunner final : public engine::StepRunner {
       CHECK(column.token >= 0 && column.token < options_.vocabulary, "token ", column.token);
       CHECK(column.position >= 0 && column.position < options_.context, "position");
       const auto& table = step.block_tables.at(static_cast<size_t>(column.sequence));
-      const uint64_t before = column.position == 0 ? 1 : state(table, column.position - 1);
-      const uint64_t now = mix(before, static_cast<uint64_t>(column.token));
+      const uint64_t before =
+          column.position == 0 ? kScriptedStart : state(table, column.position - 1);
+      const uint64_t now = scripted_state(before, column.token);
       state(table, column.position) = now;
       faults_.push_back(column.token == options_.poison ? 3 : -1);
       if (!column.wants_logits) continue;
       for (int64_t id = 0; id < options_.vocabulary; id++)
-        logits_.push_back(static_cast<float>(mix(now, static_cast<uint64_t>(id)) % 8191) / 1024);
+        logits_.push_back(scripted_logit(now, id));
     }
     CHECK(logits_.size() <= static_cast<size_t>(options_.logit_columns_max * options_.vocabulary),
           "columns that want logits");
@@ -64,11 +79,6 @@ class ScriptedRunner final : public engine::StepRunner {
   int64_t steps() const { return steps_; }
 
  private:
-  static uint64_t mix(uint64_t a, uint64_t b) {
-    uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-  }
   uint64_t& state(const std::vector<int32_t>& table, int64_t position) {
     const auto block =
         static_cast<size_t>(table.at(static_cast<size_t>(position / base::kKvBlockPositions)));

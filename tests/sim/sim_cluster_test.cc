@@ -1,0 +1,131 @@
+// A whole cluster under faults, from seeds; then the same with bugs planted, which must be found.
+//
+//   NUMOE_SEED=17 build/bin/sim_cluster_test    that seed only
+//   NUMOE_FULL=1 build/bin/sim_cluster_test     5,000 seeds
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "base/cat.h"
+#include "tests/sim/simulation.h"
+
+namespace sim {
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr uint64_t kSeeds = 40, kSeedsFull = 500;
+#else
+constexpr uint64_t kSeeds = 200, kSeedsFull = 5000;
+#endif
+
+/// A CHECK ends the process; the seed is what its reader needs.
+class SeedOnAbort {
+ public:
+  explicit SeedOnAbort(uint64_t seed) {
+    current().store(seed);
+    std::signal(SIGABRT, print);
+  }
+  ~SeedOnAbort() { std::signal(SIGABRT, SIG_DFL); }
+
+ private:
+  static std::atomic<uint64_t>& current() {
+    static std::atomic<uint64_t> seed;
+    return seed;
+  }
+  static void print(int) {
+    std::fprintf(stderr, "rerun: NUMOE_SEED=%llu build/bin/sim_cluster_test\n",
+                 static_cast<unsigned long long>(current().load()));
+  }
+};
+
+Outcome simulate_seed(uint64_t seed) {
+  const SeedOnAbort on_abort(seed);
+  return simulate(draw_scenario(seed));
+}
+
+void report(uint64_t seed, const Outcome& outcome) {
+  ADD_FAILURE() << "seed " << seed << ": " << *outcome.failure << "\n  "
+                << draw_scenario(seed).text() << "\n  rerun: NUMOE_SEED=" << seed
+                << " build/bin/sim_cluster_test\n  the last events (time, who, what, request, "
+                   "chunk or number, epoch):\n"
+                << outcome.trace;
+}
+
+void add(Counts& sum, const Counts& more) {
+  sum.accepted += more.accepted;
+  sum.refused += more.refused;
+  sum.finished += more.finished;
+  sum.cancelled += more.cancelled;
+  sum.broken += more.broken;
+  sum.orphaned += more.orphaned;
+  sum.tokens += more.tokens;
+  sum.groups_ready += more.groups_ready;
+  sum.groups_lost += more.groups_lost;
+}
+
+TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
+  const char* only = std::getenv("NUMOE_SEED");
+  const bool full = std::getenv("NUMOE_FULL") != nullptr;
+  const uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
+  const uint64_t count = only != nullptr ? 1 : full ? kSeedsFull : kSeeds;
+  Counts sum;
+  uint64_t events = 0, failed = 0, run = 0;
+  for (uint64_t seed = first; seed < first + count && failed < 3; seed++) {
+    const Outcome outcome = simulate_seed(seed);
+    run++;
+    add(sum, outcome.counts);
+    events += outcome.events;
+    if (!outcome.failure) continue;
+    failed++;
+    report(seed, outcome);
+  }
+  std::cout << run << " seeds: " << sum.accepted << " requests (" << sum.finished << " finished, "
+            << sum.cancelled << " cancelled, " << sum.broken << " ended with an error, "
+            << sum.orphaned << " lost their broker), " << sum.refused << " refused, " << sum.tokens
+            << " tokens; " << sum.groups_ready << " groups formed, " << sum.groups_lost
+            << " were lost; " << events << " events\n";
+  if (only != nullptr || failed > 0) return;
+  // A simulation in which nothing happens proves nothing.
+  EXPECT_EQ(sum.accepted, sum.finished + sum.cancelled + sum.broken + sum.orphaned);
+  EXPECT_GT(sum.finished, 5 * count);
+  EXPECT_GT(sum.tokens, 200 * count);
+  EXPECT_GT(sum.cancelled, count / 4);
+  EXPECT_GT(sum.broken, count / 4);
+  EXPECT_GT(sum.orphaned, count / 10);
+  EXPECT_GT(sum.refused, count);
+  EXPECT_GT(sum.groups_lost, count / 2);
+}
+
+TEST(SimulatedCluster, OneSeedIsOneRun) {
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    const Outcome first = simulate_seed(seed), second = simulate_seed(seed);
+    EXPECT_EQ(first.hash, second.hash) << "seed " << seed;
+    EXPECT_EQ(first.events, second.events) << "seed " << seed;
+    EXPECT_NE(first.hash, simulate_seed(seed + 1).hash) << "seed " << seed;
+  }
+}
+
+TEST(SimulatedCluster, PlantedBugsAreFound) {
+  for (size_t bug = 0; bug < planted_bugs(1).size(); bug++) {
+    std::optional<std::string> found;
+    uint64_t seed = 0;
+    while (!found && seed < kSeeds) {
+      seed++;
+      const SeedOnAbort on_abort(seed);
+      found = simulate(draw_scenario(seed), planted_bugs(seed)[bug]).failure;
+    }
+    const std::string name = planted_bugs(1)[bug].name;
+    if (found) {
+      std::cout << name << ": seed " << seed << ": " << *found << "\n";
+    } else {
+      ADD_FAILURE() << name << ": not found in " << kSeeds << " seeds";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sim

@@ -1,0 +1,129 @@
+#include "tests/sim/simulation.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/cat.h"
+#include "tests/sim/clients.h"
+
+namespace sim {
+
+namespace {
+
+// After the faults have stopped. What was started, was loading, or comes very late takes that long.
+constexpr base::TimeNs kQuietWithin = 180 * kSecond;
+constexpr base::TimeNs kServedWithin = 30 * kSecond;
+constexpr base::TimeNs kStoppedWithin = 60 * kSecond;
+constexpr uint64_t kEventsMax = 5'000'000;
+
+class Simulation {
+ public:
+  Simulation(const Scenario& scenario, const Plant& plant)
+      : scenario_(scenario),
+        checker_(scenario),
+        world_{scenario, clock_, trace_, checker_, plant},
+        faults_(scenario.seed, Stream::kFaults),
+        cluster_(world_),
+        clients_(world_, cluster_) {}
+
+  Outcome run() {
+    chaos();
+    if (!checker_.failure()) recover();
+    if (!checker_.failure()) serve();
+    if (!checker_.failure()) shut_down();
+    Outcome outcome{.failure = checker_.failure(),
+                    .hash = trace_.hash(),
+                    .events = trace_.count(),
+                    .counts = checker_.counts};
+    if (outcome.failure) outcome.trace = trace_.text();
+    return outcome;
+  }
+
+ private:
+  /// Runs until `done`; false if that does not come until `deadline`, or something was violated.
+  bool run_until(const std::function<bool()>& done, base::TimeNs deadline) {
+    while (!done()) {
+      const base::TimeNs next = std::min(cluster_.next_event(), clients_.next_event());
+      if (next > deadline || checker_.failure()) return false;
+      if (trace_.count() > kEventsMax) {
+        checker_.fail("messages go round and round");
+        return false;
+      }
+      if (next > clock_.now()) clock_.advance(next - clock_.now());
+      clients_.run_due();
+      cluster_.run_due();
+    }
+    return true;
+  }
+
+  void chaos() {
+    base::TimeNs end = scenario_.chaos_end;
+    while (clock_.now() < end && !checker_.failure()) {
+      const base::TimeNs fault_at =
+          scenario_.faults.empty() ? end
+                                   : clock_.now() + faults_.between(0, 2 * scenario_.fault_every);
+      run_until([] { return false; }, std::min(fault_at, end));
+      if (fault_at >= end) break;
+      if (clock_.now() < fault_at) clock_.advance(fault_at - clock_.now());
+      const auto kind = faults_.below(scenario_.faults.size());
+      const base::TimeNs before = clock_.now();
+      cluster_.inject(scenario_.faults[kind], faults_);
+      end += clock_.now() - before;
+    }
+    cluster_.heal(0);
+  }
+
+  bool is_over() const {
+    return clients_.done() && checker_.open_requests() == 0 && cluster_.quiet();
+  }
+
+  void recover() {
+    if (run_until([&] { return is_over(); }, clock_.now() + kQuietWithin)) return;
+    checker_.fail(base::cat("the cluster does not recover: ", checker_.open_requests(),
+                            " requests are open, the broker is ",
+                            cluster_.broker() == nullptr ? "down"
+                            : cluster_.broker()->ready() ? "ready"
+                                                         : "not ready",
+                            ", the leader keeps ", cluster_.leader_requests(), " requests"));
+  }
+
+  void serve() {
+    const uint64_t finished = checker_.counts.finished;
+    if (!clients_.probe()) return checker_.fail("a cluster without faults refuses a request");
+    run_until([&] { return is_over(); }, clock_.now() + kServedWithin);
+    checker_.expect(checker_.counts.finished == finished + 1,
+                    "a cluster without faults does not serve a request");
+    checker_.expect(is_over(), "the leader keeps a request that has ended");
+    const uint64_t cancelled = checker_.counts.cancelled;
+    if (!clients_.probe_cancel())
+      return checker_.fail("a cluster without faults refuses a request");
+    run_until([&] { return is_over(); }, clock_.now() + kServedWithin);
+    checker_.expect(is_over() && checker_.counts.cancelled == cancelled + 1,
+                    "cancelling a request does not end it");
+  }
+
+  void shut_down() {
+    cluster_.heal(scenario_.lost);
+    checker_.on_shut_down();
+    cluster_.shut_down();
+    if (!run_until([&] { return cluster_.all_ended(); }, clock_.now() + kStoppedWithin))
+      checker_.fail("a shutdown does not reach every worker");
+  }
+
+  const Scenario& scenario_;
+  base::ManualClock clock_;
+  Trace trace_;
+  Checker checker_;
+  const World world_;
+  Random faults_;
+  Cluster cluster_;
+  Clients clients_;
+};
+
+}  // namespace
+
+Outcome simulate(const Scenario& scenario, const Plant& plant) {
+  return Simulation(scenario, plant).run();
+}
+
+}  // namespace sim

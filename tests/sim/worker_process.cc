@@ -1,0 +1,124 @@
+#include "tests/sim/worker_process.h"
+
+#include <algorithm>
+
+namespace sim {
+
+namespace {
+
+constexpr base::TimeNs kIdleWait = 50 * kMs;
+constexpr base::TimeNs kJoinPoll = 20 * kMs;
+
+}  // namespace
+
+base::Result<engine::StepOutput> SimRunner::run(const engine::Step& step) {
+  RETURN_IF_ERROR(may_run_());
+  columns_ += step.columns.size();
+  if (!world_.plant.step) return inner_.run(step);
+  engine::Step changed = step;
+  world_.plant.step(changed);
+  return inner_.run(changed);
+}
+
+WorkerProcess::WorkerProcess(const World& world, Wire& wire, Random& random, int rank,
+                             uint64_t incarnation, Others others)
+    : world_(world),
+      wire_(wire),
+      random_(random),
+      rank_(rank),
+      name_(proto::peer_name(node_name(rank), incarnation)),
+      others_(std::move(others)),
+      channel_(wire.connect(name_)),
+      runner_(world, [this] { return may_run(); }),
+      worker_({.node_id = node_name(rank),
+               .incarnation = incarnation,
+               .rank = rank,
+               .rank_count = world.scenario.ranks,
+               .model_fingerprint = "model"}),
+      tick_at_(world.clock.now()),
+      load_fails_(random.chance(world.scenario.load_fails)) {}
+
+base::TimeNs WorkerProcess::wake() const {
+  base::TimeNs wake = tick_at_;
+  if (const auto arrival = wire_.next_arrival(name_)) wake = std::min(wake, *arrival);
+  return std::max({wake, busy_until_, stalled_until_});
+}
+
+base::Status WorkerProcess::may_run() {
+  if (std::exchange(fail_next_step_, false))
+    return base::Error{base::Code::kTimeout, "a rank did not finish its step in time"};
+  if (!others_.intact(worker_.plan_epoch()))
+    return base::Error{base::Code::kPeerLost, "a rank is gone"};
+  return {};
+}
+
+void WorkerProcess::flush() {
+  for (proto::Message& message : worker_.take_outbox()) unsent_.push_back(std::move(message));
+  if (world_.plant.outbox) world_.plant.outbox(unsent_);
+  for (proto::Message& message : unsent_) {
+    if (sends_left_ && --*sends_left_ < 0) {
+      ended_ = true;
+      break;
+    }
+    // What cannot be sent now is sent again by the protocol.
+    [[maybe_unused]] const auto sent =
+        wire_.send(*channel_, rank_, proto::kBroker, std::move(message));
+  }
+  unsent_.clear();
+}
+
+void WorkerProcess::load() {
+  const base::TimeNs now = world_.clock.now();
+  if (!loaded_at_) {
+    worker_.load_progress(0, 10);
+    loaded_at_ = now + random_.between(0, world_.scenario.load_max);
+    join_deadline_ = *loaded_at_ + world_.scenario.join_max;
+    busy_until_ = *loaded_at_;
+    return;
+  }
+  if (load_fails_) return worker_.fail({base::Code::kNoSpace, "the arena directory is full"});
+  if (!others_.met(worker_.plan_epoch())) {
+    if (now > *join_deadline_)
+      return worker_.fail({base::Code::kTimeout, "the other ranks did not come"});
+    busy_until_ = now + kJoinPoll;
+    return;
+  }
+  worker_.load_progress(10, 10);
+  if (leads()) {
+    worker_.lead({}, runner_, world_.scenario.leader, nullptr);
+  } else {
+    worker_.loaded({.vocabulary = 1, .context = 1, .columns_max = 1});
+  }
+}
+
+void WorkerProcess::run() {
+  using State = worker::Worker::State;
+  const base::TimeNs now = world_.clock.now();
+  tick_at_ = now + kIdleWait;
+  flush();  // of the step that is over
+  if (ended_) return;
+  const bool loading = worker_.state() == State::kLoading && loaded_at_;
+  while (!loading) {
+    const auto received = wire_.receive(*channel_, rank_);
+    if (!received) break;
+    worker_.on_message(received->message, now);
+  }
+  if (worker_.state() == State::kLoading) load();
+  worker_.on_tick(now);
+  if (worker_.state() == State::kReady && !leads() && world_.scenario.followers_notice &&
+      !others_.met(worker_.plan_epoch()))
+    worker_.fail({base::Code::kPeerLost, "a rank is gone"});
+  const size_t columns = runner_.take_columns();
+  const bool has_ended = worker_.state() == State::kStopped || worker_.state() == State::kFailed;
+  if (columns > 0 && !has_ended) {
+    busy_until_ = now + random_.between(world_.scenario.step_max / 10, world_.scenario.step_max);
+    tick_at_ = busy_until_;
+    return;
+  }
+  flush();
+  ended_ = ended_ || has_ended;
+  if (worker_.has_work()) tick_at_ = now + kMs;
+  if (const worker::Leader* leader = worker_.leader()) world_.checker.on_leader(*leader);
+}
+
+}  // namespace sim
