@@ -1,9 +1,10 @@
 #include "cli/commands.h"
+#include "cli/completion.h"
 
 namespace cli {
 
-base::Status completion(Context&) {
-  return base::Error{base::Code::kUnsupported, "not yet"};
+base::Status completion(Context& context) {
+  return print(completion_script(context.options.shell));
 }
 
 }  // namespace cli
