@@ -48,7 +48,7 @@ base::Result<shm::MachineProfile> measure(Context& context, const shm::Topology&
                         .ranks = static_cast<int>(options.nodes),
                         .threads_per_rank = static_cast<int>(options.threads_per_node)},
                        {.stop = stop, .on_progress = [&](int percent) {
-                          progress.update(static_cast<uint64_t>(percent), 100, "percent");
+                          progress.update(static_cast<uint64_t>(percent), 100, "steps");
                         }});
     const uint64_t one = 1;
     // Cannot fail: the counter is empty.

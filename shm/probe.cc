@@ -196,13 +196,18 @@ void Probe::add_cases() {
                       &one.ns});
   }
   for (ExchangeCase& one : plan_.exchanges) {
-    cases_.push_back({[this, &one](int) {
-                        ExchangeRig& rig = one.whole_group ? *group_ : *alone_;
-                        return rig.sample(
-                            {.gather_bytes = one.figure.gather_bytes, .gathers = effort_.gathers},
-                            control_.stop);
-                      },
-                      &one.figure.ns});
+    cases_.push_back(
+        {[this, &one, gathers = effort_.gathers](int) mutable -> base::Result<double> {
+           ExchangeRig& rig = one.whole_group ? *group_ : *alone_;
+           ASSIGN_OR_RETURN(const double ns, rig.sample({.gather_bytes = one.figure.gather_bytes,
+                                                         .gathers = gathers},
+                                                        control_.stop));
+           // Ranks that must share a CPU take a thousand times as long.
+           const double fit = static_cast<double>(effort_.window_ns) / std::max(ns, 1.0);
+           gathers = static_cast<int>(std::clamp<double>(fit, 10, effort_.gathers));
+           return ns;
+         },
+         &one.figure.ns});
   }
 }
 
@@ -233,10 +238,10 @@ base::Status Probe::run_rounds() {
       ASSIGN_OR_RETURN(const double value, cases_[i].sample(round));
       RETURN_IF_ERROR(stopped());
       if (round > 0) cases_[i].samples.push_back(value);
-      // The share of the rounds or of the time, whichever ends first.
-      const double rounds_done =
-          (round + static_cast<double>(i + 1) / all) / (effort_.rounds_max + 1);
-      const double share = std::max(rounds_done, round < effort_.rounds_min ? 0.0 : spent);
+      // The share of the rounds or of the time, whichever ends first; not before the least rounds.
+      const double rounds = round + static_cast<double>(i + 1) / all;
+      const double share = std::max(rounds / (effort_.rounds_max + 1),
+                                    std::min(spent, rounds / (effort_.rounds_min + 1)));
       shown = std::max(shown, std::min(99, static_cast<int>(100 * share)));
       control_.on_progress(shown);
     }

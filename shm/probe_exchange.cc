@@ -10,7 +10,7 @@ namespace shm {
 
 namespace {
 
-constexpr uint64_t kWarmUp = 20;  // gathers before the clock starts: cores and threads wake
+constexpr uint64_t kWarmUp = 8;  // gathers before the clock starts: cores and threads wake
 
 }  // namespace
 
