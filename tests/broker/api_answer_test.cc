@@ -193,6 +193,25 @@ TEST_F(ApiAnswer, EndTokensStopUnlessIgnored) {
   EXPECT_EQ(answer(kText, "").generate_requests()[0].max_tokens, 0);
 }
 
+TEST_F(ApiAnswer, TheStopTokenIsNoTextButCounts) {
+  Answer answer = this->answer(kText, R"("stop_token_ids":[46])");
+  answer.on_chunk(0, chunk(bytes("a.b")));  // not a stop in the middle of what a worker sends
+  answer.on_chunk(0, chunk(bytes("c."), Finish::kStop));
+  const Json json = api_test::parse(answer.json());
+  EXPECT_EQ(text_at(json, {"choices", "[0]", "text"}), "a.bc");
+  EXPECT_EQ(get(json, {"usage", "completion_tokens"}).integer(), 5);
+}
+
+TEST_F(ApiAnswer, ALongAnswerIsNoWorkOfItsSquare) {
+  // Would take minutes if each chunk looked at the text so far.
+  Answer answer = this->answer(kChat, R"("stream":true,"stop":["\n\nUser:","</s>"])");
+  const size_t bytes_of_first = answer.on_chunk(0, chunk({'x'})).events.size();
+  for (int i = 0; i < 300'000; i++)
+    ASSERT_EQ(answer.on_chunk(0, chunk({'a'})).events.size(), bytes_of_first);
+  answer.on_chunk(0, chunk({}, Finish::kLength));
+  EXPECT_GT(answer.json().size(), 300'000u);
+}
+
 TEST_F(ApiAnswer, EchoPutsThePromptInFront) {
   CompletionRequest request = api_test::accept(
       kText, R"({"prompt":["ab<|im_end|>","c"],"echo":true,"n":2,"stream":true,"stop":"b"})");
