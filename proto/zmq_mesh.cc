@@ -222,7 +222,7 @@ template <class Needs>
 base::Wait ZmqMesh::wait_while(Needs needs, base::TimeNs timeout_ns) {
   base::TimeNs deadline = 0;
   bool last_look = false;
-  for (int tries = 0;; tries++) {
+  while (true) {
     const base::Wait wait = receive_all();
     if (wait != base::Wait::kOk) return wait;
     bool over = true;
@@ -232,7 +232,6 @@ base::Wait ZmqMesh::wait_while(Needs needs, base::TimeNs timeout_ns) {
       over = false;
     }
     if (over) return base::Wait::kOk;
-    if (tries < options_.wait.receive_tries) continue;
     const base::TimeNs time = now();
     if (deadline == 0) deadline = time + timeout_ns;
     // A wait without time to sleep must not hide a loss for ever.

@@ -28,8 +28,9 @@
 namespace proto {
 
 struct ZmqWaitOptions {
-  int spin_pauses = 4000;  // of a thread that waits for the one of its rank that receives
-  int receive_tries = 0;   // before the receiving thread sleeps
+  /// Of a thread that waits for the one of its rank that receives. That one sleeps at once: looking
+  /// at a socket is a system call, and ZeroMQ's own thread needs a CPU.
+  int spin_pauses = 4000;
   base::TimeNs timeout_ns = 120'000'000'000;  // backstop of one wait
 };
 
