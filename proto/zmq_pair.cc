@@ -46,7 +46,8 @@ struct PairSocket::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void set_up(const Options& options) {
+  /// False if it cannot be watched; ZeroMQ throws what else goes wrong.
+  bool set_up(const Options& options) {
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::sndhwm, options.queue_max);
     socket.set(zmq::sockopt::rcvhwm, options.queue_max);
@@ -54,14 +55,18 @@ struct PairSocket::Impl {
     socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.message_bytes_max));
     socket.set(zmq::sockopt::reconnect_ivl, kRetryMs);
     const std::string watch = base::cat("inproc://link-", reinterpret_cast<uintptr_t>(this));
-    if (zmq_socket_monitor(socket.handle(), watch.c_str(), kEvents) != 0) throw zmq::error_t();
+    if (zmq_socket_monitor(socket.handle(), watch.c_str(), kEvents) != 0) return false;
     monitor.set(zmq::sockopt::linger, 0);
     monitor.connect(watch);
-    if (options.side == Side::kConnects) return socket.connect(options.endpoint);
+    if (options.side == Side::kConnects) {
+      socket.connect(options.endpoint);
+      return true;
+    }
     socket.bind(options.endpoint);
     bound_path = options.endpoint.substr(kIpc.size());
     // The directory already keeps others out; the mode says so to whoever looks.
     ::chmod(bound_path.c_str(), S_IRUSR | S_IWUSR);
+    return true;
   }
 
   /// Takes all events that are there.
@@ -95,7 +100,10 @@ base::Result<std::unique_ptr<PairSocket>> PairSocket::open(ZmqContext& context,
   RETURN_IF_ERROR(check_ipc_endpoint(options.endpoint));
   try {
     auto impl = std::make_unique<Impl>(context);
-    impl->set_up(options);
+    if (!impl->set_up(options)) {
+      return base::Error{base::Code::kSystem,
+                         base::cat("the connection to ", options.endpoint, " cannot be watched")};
+    }
     return std::unique_ptr<PairSocket>(new PairSocket(std::move(impl)));
   } catch (const zmq::error_t& error) {
     return zmq_error(

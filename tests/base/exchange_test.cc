@@ -10,7 +10,8 @@ namespace {
 
 TEST(Exchange, EveryEndOfAWaitHasItsOwnName) {
   std::set<std::string> names;
-  for (const Wait wait : {Wait::kOk, Wait::kAborted, Wait::kPeerLost, Wait::kTimeout, Wait::kBroken})
+  for (const Wait wait :
+       {Wait::kOk, Wait::kAborted, Wait::kPeerLost, Wait::kTimeout, Wait::kBroken})
     names.insert(wait_name(wait));
   EXPECT_EQ(names.size(), 4u);
   EXPECT_FALSE(names.contains("?"));
