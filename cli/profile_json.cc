@@ -33,74 +33,88 @@ struct Names<shm::Nearness> {
                                          "other_package"};
 };
 
-// The table: every struct once, for writing and for reading.
+// The table: every struct once, for writing and for reading. A field that a struct has and the
+// table lacks does not compile: the names before `= it` are as many as the struct has.
 
 template <class Io>
 void fields(Io& io, shm::Spread& it) {
-  io("median", it.median), io("min", it.min), io("max", it.max), io("samples", it.samples);
+  auto& [median, min, max, samples] = it;
+  io("median", median), io("min", min), io("max", max), io("samples", samples);
 }
 
 template <class Io>
 void fields(Io& io, shm::NodeFacts& it) {
-  io("os_index", it.os_index), io("memory_bytes", it.memory_bytes);
-  io("free_bytes", it.free_bytes), io("cores", it.cores), io("package", it.package);
-  io("cpus", it.cpus), io("distances", it.distances);
+  auto& [os_index, memory_bytes, free_bytes, cores, package, cpus, distances] = it;
+  io("os_index", os_index), io("memory_bytes", memory_bytes);
+  io("free_bytes", free_bytes), io("cores", cores), io("package", package);
+  io("cpus", cpus), io("distances", distances);
 }
 
 template <class Io>
 void fields(Io& io, shm::CacheFacts& it) {
-  io("bytes", it.bytes), io("cpus", it.cpus);
+  auto& [bytes, cpus] = it;
+  io("bytes", bytes), io("cpus", cpus);
 }
 
 template <class Io>
 void fields(Io& io, shm::MachineFacts& it) {
-  io("cpu_model", it.cpu_model), io("microcode", it.microcode), io("hypervisor", it.hypervisor);
-  io("board", it.board), io("bios", it.bios), io("kernel", it.kernel);
-  io("governor", it.governor), io("transparent_huge_pages", it.transparent_huge_pages);
-  io("shmem_huge_pages", it.shmem_huge_pages), io("numa_balancing", it.numa_balancing);
-  io("arena_file_system", it.arena_file_system), io("packages", it.packages);
-  io("cpu_quota", it.cpu_quota), io("available_bytes", it.available_bytes);
-  io("memory_limit_bytes", it.memory_limit_bytes), io("nodes", it.nodes);
-  io("last_caches", it.last_caches);
+  auto& [cpu_model, microcode, hypervisor, board, bios, kernel, governor, transparent_huge_pages,
+         shmem_huge_pages, numa_balancing, arena_file_system, packages, cpu_quota, available_bytes,
+         memory_limit_bytes, nodes, last_caches] = it;
+  io("cpu_model", cpu_model), io("microcode", microcode), io("hypervisor", hypervisor);
+  io("board", board), io("bios", bios), io("kernel", kernel);
+  io("governor", governor), io("transparent_huge_pages", transparent_huge_pages);
+  io("shmem_huge_pages", shmem_huge_pages), io("numa_balancing", numa_balancing);
+  io("arena_file_system", arena_file_system), io("packages", packages);
+  io("cpu_quota", cpu_quota), io("available_bytes", available_bytes);
+  io("memory_limit_bytes", memory_limit_bytes), io("nodes", nodes);
+  io("last_caches", last_caches);
 }
 
 template <class Io>
 void fields(Io& io, shm::MemoryFigure& it) {
-  io("node", it.node), io("asked", it.asked), io("bytes", it.bytes);
-  io("huge_bytes", it.huge_bytes), io("page_bytes", it.page_bytes), io("bound", it.bound);
-  io("verified_by", it.verified_by), io("share_on_node", it.share_on_node);
+  auto& [node, asked, bytes, huge_bytes, page_bytes, bound, verified_by, share_on_node] = it;
+  io("node", node), io("asked", asked), io("bytes", bytes);
+  io("huge_bytes", huge_bytes), io("page_bytes", page_bytes), io("bound", bound);
+  io("verified_by", verified_by), io("share_on_node", share_on_node);
 }
 
 template <class Io>
 void fields(Io& io, shm::BandwidthFigure& it) {
-  io("traffic", it.traffic), io("pages", it.pages), io("reader_node", it.reader_node);
-  io("memory_node", it.memory_node), io("threads", it.threads), io("gb_per_s", it.gb_per_s);
+  auto& [traffic, pages, reader_node, memory_node, threads, gb_per_s] = it;
+  io("traffic", traffic), io("pages", pages), io("reader_node", reader_node);
+  io("memory_node", memory_node), io("threads", threads), io("gb_per_s", gb_per_s);
 }
 
 template <class Io>
 void fields(Io& io, shm::LatencyFigure& it) {
-  io("reader_node", it.reader_node), io("memory_node", it.memory_node), io("pages", it.pages);
-  io("ns", it.ns);
+  auto& [reader_node, memory_node, pages, ns] = it;
+  io("reader_node", reader_node), io("memory_node", memory_node), io("pages", pages);
+  io("ns", ns);
 }
 
 template <class Io>
 void fields(Io& io, shm::LineFigure& it) {
-  io("cpu_a", it.cpu_a), io("cpu_b", it.cpu_b), io("node_a", it.node_a), io("node_b", it.node_b);
-  io("nearness", it.nearness), io("ns", it.ns);
+  auto& [cpu_a, cpu_b, node_a, node_b, nearness, ns] = it;
+  io("cpu_a", cpu_a), io("cpu_b", cpu_b), io("node_a", node_a), io("node_b", node_b);
+  io("nearness", nearness), io("ns", ns);
 }
 
 template <class Io>
 void fields(Io& io, shm::ExchangeFigure& it) {
-  io("ranks", it.ranks), io("threads", it.threads), io("simulated", it.simulated);
-  io("gather_bytes", it.gather_bytes), io("ns", it.ns);
+  auto& [ranks, threads, simulated, gather_bytes, ns] = it;
+  io("ranks", ranks), io("threads", threads), io("simulated", simulated);
+  io("gather_bytes", gather_bytes), io("ns", ns);
 }
 
 template <class Io>
 void fields(Io& io, shm::MachineProfile& it) {
-  io("fingerprint", it.fingerprint), io("measured_at", it.measured_at), io("quick", it.quick);
-  io("seconds", it.seconds), io("facts", it.facts), io("memory", it.memory);
-  io("bandwidth", it.bandwidth), io("latency", it.latency), io("lines", it.lines);
-  io("exchanges", it.exchanges), io("notes", it.notes);
+  auto& [fingerprint, measured_at, quick, seconds, cpu_share, facts, memory, bandwidth, latency,
+         lines, exchanges, notes] = it;
+  io("fingerprint", fingerprint), io("measured_at", measured_at), io("quick", quick);
+  io("seconds", seconds), io("cpu_share", cpu_share), io("facts", facts), io("memory", memory);
+  io("bandwidth", bandwidth), io("latency", latency), io("lines", lines);
+  io("exchanges", exchanges), io("notes", notes);
 }
 
 template <class T>

@@ -113,6 +113,7 @@ struct MachineProfile {
   std::string measured_at;  // UTC, "2025-01-31T12:00:00Z"
   bool quick = false;       // fewer and shorter samples
   double seconds = 0;       // that measuring took
+  double cpu_share = 0;     // 0 … 1: how much of their CPUs the measuring threads got
   MachineFacts facts;
   std::vector<MemoryFigure> memory;
   std::vector<BandwidthFigure> bandwidth;

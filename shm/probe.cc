@@ -101,7 +101,7 @@ class Probe {
   base::Status take_node_memory(size_t node, uint64_t bytes);
   base::Status make_plan();
   void add_cases();
-  base::Result<double> sample(const BandwidthCase& one, int round) const;
+  base::Result<double> sample(const BandwidthCase& one, int round);
   base::Status run_rounds();
   void take_results();
 
@@ -115,6 +115,7 @@ class Probe {
   ProbePlan plan_;
   std::unique_ptr<ExchangeRig> group_, alone_;  // all ranks; rank 0 by itself
   std::vector<Case> cases_;
+  std::vector<double> cpu_shares_;  // of all samples of bandwidth
   MachineProfile profile_;
 };
 
@@ -211,7 +212,7 @@ void Probe::add_cases() {
   }
 }
 
-base::Result<double> Probe::sample(const BandwidthCase& one, int round) const {
+base::Result<double> Probe::sample(const BandwidthCase& one, int round) {
   std::vector<size_t> threads_on(memory_.size()), taken(memory_.size());
   for (const Stream& stream : one.streams) ++threads_on[stream.memory_node];
   std::vector<StreamSlice> slices;
@@ -220,9 +221,13 @@ base::Result<double> Probe::sample(const BandwidthCase& one, int round) const {
     slices.push_back(
         {stream.cpu, memory_[node].of(one.figure.pages).part(taken[node]++, threads_on[node])});
   }
-  return sample_bandwidth(
-      slices, {.traffic = one.figure.traffic, .window_ns = effort_.window_ns, .round = round},
-      control_.stop);
+  ASSIGN_OR_RETURN(
+      const Bandwidth bandwidth,
+      sample_bandwidth(
+          slices, {.traffic = one.figure.traffic, .window_ns = effort_.window_ns, .round = round},
+          control_.stop));
+  cpu_shares_.push_back(bandwidth.cpu_share);
+  return bandwidth.gb_per_s;
 }
 
 base::Status Probe::run_rounds() {
@@ -257,6 +262,7 @@ void Probe::take_results() {
   profile_.lines = plan_.lines;
   for (const ExchangeCase& one : plan_.exchanges) profile_.exchanges.push_back(one.figure);
   profile_.seconds = static_cast<double>(clock_.now() - began_) / 1e9;
+  profile_.cpu_share = spread_of(std::move(cpu_shares_)).median;
   profile_.notes = notes_on(profile_);
   if (!plan_.placement.note.empty()) profile_.notes.push_back(plan_.placement.note);
 }

@@ -10,7 +10,11 @@ namespace shm {
 
 namespace {
 
-constexpr uint64_t kWarmUp = 8;  // gathers before the clock starts: cores and threads wake
+constexpr int kBatch = 8;  // gathers; the first batch is dropped: cores and threads wake
+
+int batches_of(const ExchangeRig::Load& load) {
+  return std::max(load.gathers / kBatch, 1);
+}
 
 }  // namespace
 
@@ -55,7 +59,8 @@ base::Result<std::unique_ptr<ExchangeRig>> ExchangeRig::create(const Options& op
   return rig;
 }
 
-// As the maths would: every thread writes its part, and every thread reads all.
+// As the maths would: every thread writes its part, and every thread reads all. The median of
+// batches, since whoever interrupts one of the threads holds up all of them.
 double ExchangeRig::run_thread(size_t rank, size_t thread, const Load& load,
                                const std::atomic<bool>& stop) {
   ShmExchange& exchange = *exchanges_[rank];
@@ -63,19 +68,24 @@ double ExchangeRig::run_thread(size_t rank, size_t thread, const Load& load,
   const size_t words =
       (load.gather_bytes + ranks * sizeof(uint64_t) - 1) / ranks / sizeof(uint64_t);
   const size_t begin = thread * words / threads, end = (thread + 1) * words / threads;
-  const uint64_t first = sequence_, last = first + kWarmUp + static_cast<uint64_t>(load.gathers);
   const base::SteadyClock clock;
-  base::TimeNs began = 0;
-  for (uint64_t sequence = first; sequence < last; ++sequence) {
-    if (sequence == first + kWarmUp) began = clock.now();
-    if (stop.load(std::memory_order_relaxed)) exchange.abort();
-    auto* const out = reinterpret_cast<uint64_t*>(exchange.outgoing(sequence));
-    for (size_t i = begin; i < end; ++i) out[i] = sequence + i;
-    if (exchange.arrive_and_wait(sequence, words * sizeof(uint64_t)) != base::Wait::kOk) return 0;
-    for (size_t peer = 0; peer < ranks; ++peer)
-      read_words(exchange.incoming(sequence, static_cast<int>(peer)), words * sizeof(uint64_t));
+  std::vector<double> batches_ns;
+  base::TimeNs began = clock.now();
+  for (int batch = 0; batch <= batches_of(load); ++batch) {
+    for (int i = 0; i < kBatch; ++i) {
+      const uint64_t sequence = sequence_ + static_cast<uint64_t>(batch * kBatch + i);
+      if (stop.load(std::memory_order_relaxed)) exchange.abort();
+      auto* const out = reinterpret_cast<uint64_t*>(exchange.outgoing(sequence));
+      for (size_t word = begin; word < end; ++word) out[word] = sequence + word;
+      if (exchange.arrive_and_wait(sequence, words * sizeof(uint64_t)) != base::Wait::kOk) return 0;
+      for (size_t peer = 0; peer < ranks; ++peer)
+        read_words(exchange.incoming(sequence, static_cast<int>(peer)), words * sizeof(uint64_t));
+    }
+    const base::TimeNs now = clock.now();
+    if (batch > 0) batches_ns.push_back(static_cast<double>(now - began) / kBatch);
+    began = now;
   }
-  return static_cast<double>(clock.now() - began) / load.gathers;
+  return spread_of(std::move(batches_ns)).median;
 }
 
 base::Result<double> ExchangeRig::sample(const Load& load, const std::atomic<bool>& stop) {
@@ -92,8 +102,7 @@ base::Result<double> ExchangeRig::sample(const Load& load, const std::atomic<boo
     const double own = run_thread(who[i].first, who[i].second, load, stop);
     if (i == 0) gather_ns = own;
   }));
-
-  sequence_ += kWarmUp + static_cast<uint64_t>(load.gathers);
+  sequence_ += static_cast<uint64_t>((batches_of(load) + 1) * kBatch);
   return gather_ns;
 }
 

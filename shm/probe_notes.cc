@@ -79,14 +79,10 @@ void note_slow_nodes(const MachineProfile& profile, Notes& notes) {
                     " % of the fastest node's speed: a missing or slower memory module?"));
 }
 
-void note_spread(const MachineProfile& profile, Notes& notes) {
-  size_t wide = 0;
-  for (const BandwidthFigure& figure : profile.bandwidth)
-    if (figure.gb_per_s.min < 0.8 * figure.gb_per_s.median) ++wide;
-  if (wide * 4 > profile.bandwidth.size())
-    notes.push_back(base::cat("noise: in ", wide, " of ", profile.bandwidth.size(),
-                              " bandwidth figures the least sample is below 80 % of the median: "
-                              "others use this machine; repeat when it is idle"));
+void note_load(const MachineProfile& profile, Notes& notes) {
+  if (profile.cpu_share > 0 && profile.cpu_share < 0.9)
+    notes.push_back(base::cat("noise: the measuring threads got only ", percent(profile.cpu_share),
+                              " % of their CPUs: others use this machine; repeat when it is idle"));
 }
 
 }  // namespace
@@ -96,7 +92,7 @@ std::vector<std::string> notes_on(const MachineProfile& profile) {
   note_memory(profile, notes);
   note_settings(profile.facts, notes);
   note_slow_nodes(profile, notes);
-  note_spread(profile, notes);
+  note_load(profile, notes);
   for (const ExchangeFigure& figure : profile.exchanges)
     if (figure.simulated && figure.ranks > 1) {
       notes.push_back(base::cat("exchange: the ", figure.ranks,

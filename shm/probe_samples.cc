@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 #include "base/cat.h"
 #include "shm/futex.h"
@@ -16,9 +17,16 @@ base::TimeNs now_ns() {
   return base::SteadyClock().now();
 }
 
+/// Time that the calling thread had a CPU.
+base::TimeNs cpu_ns() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
 /// What one thread did; on lines of its own, so that threads do not meet in their results.
 struct alignas(128) StreamTimes {
-  base::TimeNs begin = 0, end = 0;
+  base::TimeNs passed = 0, on_cpu = 0;
   uint64_t bytes = 0;
 };
 
@@ -51,31 +59,33 @@ void run_stream(const StreamSlice& slice, const BandwidthSample& sample,
   // An eighth before the clock starts: cores wake and raise their frequency.
   const base::TimeNs warm_until = now_ns() + sample.window_ns / 8;
   while (now_ns() < warm_until && !stop.load(std::memory_order_relaxed)) step();
-  times.begin = now_ns();
+  const base::TimeNs begin = now_ns(), begin_on_cpu = cpu_ns();
   do {
     times.bytes += step();
-    times.end = now_ns();
-  } while (times.end - times.begin < sample.window_ns && !stop.load(std::memory_order_relaxed));
+    times.passed = now_ns() - begin;
+  } while (times.passed < sample.window_ns && !stop.load(std::memory_order_relaxed));
+  times.on_cpu = std::max<base::TimeNs>(cpu_ns() - begin_on_cpu, 1);
 }
 
 }  // namespace
 
-base::Result<double> sample_bandwidth(std::span<const StreamSlice> slices,
-                                      const BandwidthSample& sample,
-                                      const std::atomic<bool>& stop) {
+base::Result<Bandwidth> sample_bandwidth(std::span<const StreamSlice> slices,
+                                         const BandwidthSample& sample,
+                                         const std::atomic<bool>& stop) {
   std::vector<StreamTimes> times(slices.size());
   std::vector<int> cpus;
   for (const StreamSlice& slice : slices) cpus.push_back(slice.cpu);
   RETURN_IF_ERROR(
       run_pinned(cpus, [&](size_t i) { run_stream(slices[i], sample, stop, times[i]); }));
-  base::TimeNs begin = times.front().begin, end = times.front().end;
-  uint64_t bytes = 0;
+  Bandwidth result;
+  double passed = 0, on_cpu = 0;
   for (const StreamTimes& own : times) {
-    begin = std::min(begin, own.begin);
-    end = std::max(end, own.end);
-    bytes += own.bytes;
+    result.gb_per_s += static_cast<double>(own.bytes) / static_cast<double>(own.on_cpu);
+    passed += static_cast<double>(own.passed);
+    on_cpu += static_cast<double>(own.on_cpu);
   }
-  return static_cast<double>(bytes) / static_cast<double>(std::max<base::TimeNs>(end - begin, 1));
+  result.cpu_share = std::min(1.0, on_cpu / std::max(passed, 1.0));
+  return result;
 }
 
 base::Result<Chain> Chain::create(const ProbeMemory& memory, std::span<const int> cpus) {
@@ -89,14 +99,20 @@ base::Result<Chain> Chain::create(const ProbeMemory& memory, std::span<const int
 }
 
 base::Result<double> Chain::sample(int cpu, size_t hops) {
-  base::TimeNs taken = 0;
+  constexpr size_t kBatches = 10;
+  const size_t batch = std::max<size_t>(hops / kBatches, 1);
+  std::vector<double> batch_ns;
   RETURN_IF_ERROR(run_pinned(std::span(&cpu, 1), [&](size_t) {
-    at_ = chase(at_, hops / 8);  // the core wakes
-    const base::TimeNs begin = now_ns();
-    at_ = chase(at_, hops);
-    taken = now_ns() - begin;
+    at_ = chase(at_, batch);  // the core wakes
+    base::TimeNs begin = now_ns();
+    for (size_t i = 0; i < kBatches; ++i) {
+      at_ = chase(at_, batch);
+      const base::TimeNs end = now_ns();
+      batch_ns.push_back(static_cast<double>(end - begin));
+      begin = end;
+    }
   }));
-  return static_cast<double>(taken) / static_cast<double>(hops);
+  return spread_of(std::move(batch_ns)).median / static_cast<double>(batch);
 }
 
 namespace {

@@ -30,9 +30,16 @@ struct BandwidthSample {
   int round = 0;               // other rounds begin elsewhere, so as not to find caches warm
 };
 
-/// Bytes of all threads by the time from the first beginning to the last end, in GB/s.
-base::Result<double> sample_bandwidth(std::span<const StreamSlice> slices,
-                                      const BandwidthSample& sample, const std::atomic<bool>& stop);
+struct Bandwidth {
+  double gb_per_s = 0;   // sum over threads: bytes by the CPU time that the thread got
+  double cpu_share = 0;  // CPU time of all threads by the time that passed; 1 on an idle machine
+};
+
+/// By CPU time, which goes on while a thread waits for memory and stops while another program has
+/// its CPU: so a busy machine makes figures less exact, not wrong by its load.
+base::Result<Bandwidth> sample_bandwidth(std::span<const StreamSlice> slices,
+                                         const BandwidthSample& sample,
+                                         const std::atomic<bool>& stop);
 
 /// A random walk over the lines of a piece of memory, made once and continued by every sample, so
 /// that no line comes twice before all have come.
@@ -41,7 +48,7 @@ class Chain {
   /// Over the largest power of two lines that the memory holds, which must outlive this. `cpus`
   /// write it.
   static base::Result<Chain> create(const ProbeMemory& memory, std::span<const int> cpus);
-  /// Nanoseconds of one load, from `cpu`.
+  /// Nanoseconds of one load, from `cpu`; the median of batches of `hops` altogether.
   base::Result<double> sample(int cpu, size_t hops);
 
  private:
@@ -66,7 +73,7 @@ class ExchangeRig {
 
   struct Load {
     size_t gather_bytes = 0;  // of all slices together; 0: a barrier
-    int gathers = 0;
+    int gathers = 0;          // about; some more warm up
   };
   /// Nanoseconds of one gather, as the first thread of rank 0 sees it.
   base::Result<double> sample(const Load& load, const std::atomic<bool>& stop);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <regex>
 #include <sstream>
 
 #include "base/cat.h"
@@ -27,6 +28,7 @@ MachineProfile full_profile() {
   profile.measured_at = "2025-01-31T12:00:00Z";
   profile.quick = true;
   profile.seconds = 12.5;
+  profile.cpu_share = 0.75;
   shm::MachineFacts& facts = profile.facts;
   facts.cpu_model = "A \"quoted\" processor";
   facts.microcode = "0xa1";
@@ -80,6 +82,7 @@ TEST(ProfileJson, ComesBackWithEveryField) {
   // Equal texts mean equal fields only because every field is in the text with a value of its own.
   EXPECT_EQ(profile_to_json(*back), text);
   EXPECT_EQ(back->facts.available_bytes, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(back->cpu_share, 0.75);
   EXPECT_EQ(back->facts.cpu_model, "A \"quoted\" processor");
   EXPECT_EQ(back->facts.nodes[1].distances, (std::vector<int>{21, 10}));
   EXPECT_EQ(back->memory[0].asked, shm::PageKind::kHuge);
@@ -91,6 +94,20 @@ TEST(ProfileJson, ComesBackWithEveryField) {
   EXPECT_TRUE(back->exchanges[1].simulated);
   EXPECT_EQ(back->exchanges[1].gather_bytes, 256u);
   EXPECT_EQ(back->notes, std::vector<std::string>{"a sentence"});
+}
+
+TEST(ProfileJson, IsDocumentedFieldByField) {
+  std::ifstream page(NUMOE_SOURCE_DIR "/docs/probe.md");
+  const std::string documented((std::istreambuf_iterator<char>(page)), {});
+  ASSERT_FALSE(documented.empty());
+  const std::string text = profile_to_json(full_profile());
+  const std::regex key("\"([a-z_]+)\":");
+  for (std::sregex_iterator it(text.begin(), text.end(), key); it != std::sregex_iterator(); ++it) {
+    const std::string name = (*it)[1];
+    const bool found =
+        std::regex_search(documented, std::regex(base::cat("[`.\"]", name, "(\\[\\])?[`\",.]")));
+    EXPECT_TRUE(found) << name << " is not on the page";
+  }
 }
 
 TEST(ProfileJson, PassesOverUnknownFields) {

@@ -149,6 +149,8 @@ TEST(Probe, MeasuresEverythingOnAFewMebibytes) {
                                   }});
   ASSERT_TRUE(profile.ok()) << profile.error().message;
   EXPECT_FALSE(falls);
+  EXPECT_GT(profile->cpu_share, 0);
+  EXPECT_LE(profile->cpu_share, 1);
   EXPECT_EQ(percent, 100);
   EXPECT_TRUE(profile->quick);
   EXPECT_EQ(profile->fingerprint.size(), 16u);
@@ -225,6 +227,7 @@ TEST(Notes, TellWhatAReaderMustKnow) {
   profile.facts.numa_balancing = "0";
   EXPECT_TRUE(notes_on(profile).empty());
 
+  profile.cpu_share = 0.25;
   profile.facts.numa_balancing = "1";
   profile.facts.governor = "powersave";
   profile.facts.transparent_huge_pages = "never";
@@ -251,7 +254,7 @@ TEST(Notes, TellWhatAReaderMustKnow) {
   for (const char* part : {"only 50 % of the memory asked for on node 1 came in huge pages",
                            "'never'", "only 25 % of the memory asked for on node 1 is there",
                            "refuses mbind", "NUMA balancing is on", "'powersave'",
-                           "node 0 reads its memory at 50 %", "in 2 of 2 bandwidth figures"})
+                           "node 0 reads its memory at 50 %", "got only 25 % of their CPUs"})
     EXPECT_NE(all.find(part), std::string::npos) << part << "\nin\n" << all;
 }
 
