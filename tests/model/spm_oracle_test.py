@@ -173,7 +173,10 @@ def texts(count):
 def asked(model, inputs):
     """(ids, decoded bytes) of each text, by our tokenizer."""
     frames = b"".join(struct.pack("<I", len(raw)) + raw for raw in inputs)
-    out = subprocess.run([HELPER, model], input=frames, capture_output=True, check=True).stdout
+    run = subprocess.run([HELPER, model], input=frames, capture_output=True)
+    if run.returncode != 0:
+        raise AssertionError(run.stderr.decode("utf-8", errors="replace"))
+    out = run.stdout
     answers, at = [], 0
     for _ in inputs:
         count, = struct.unpack_from("<I", out, at)

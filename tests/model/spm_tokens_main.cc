@@ -16,9 +16,11 @@ class NoLog final : public base::Log {
   void write(base::Level, std::string_view) override {}
 };
 
-void put_number(size_t number) {
-  const auto narrow = static_cast<uint32_t>(number);
+/// The count of items, then the items.
+void put(const void* items, size_t size, size_t count) {
+  const auto narrow = static_cast<uint32_t>(count);
   std::fwrite(&narrow, sizeof narrow, 1, stdout);
+  if (count > 0) std::fwrite(items, size, count, stdout);
 }
 
 base::Status answer(const char* path) {
@@ -32,11 +34,9 @@ base::Status answer(const char* path) {
     if (std::fread(text.data(), 1, length, stdin) != length)
       return base::Error{base::Code::kInvalidArgument, "the last frame is not whole"};
     const std::vector<int32_t> ids = tokenizer.encode(text, {});
-    put_number(ids.size());
-    std::fwrite(ids.data(), sizeof(int32_t), ids.size(), stdout);
+    put(ids.data(), sizeof(int32_t), ids.size());
     const std::string decoded = tokenizer.decode(ids);
-    put_number(decoded.size());
-    std::fwrite(decoded.data(), 1, decoded.size(), stdout);
+    put(decoded.data(), 1, decoded.size());
   }
   return {};
 }
