@@ -157,6 +157,11 @@ void Broker::lose_group(const base::Error& error) {
     dismiss(rank);
   }
   if (++plan_epoch_ == 0) plan_epoch_++;
+  end_requests(error);
+  events_.push_back(GroupLostEvent{error});
+}
+
+void Broker::end_requests(const base::Error& error) {
   for (const auto& [id, live] : live_) {
     if (std::holds_alternative<proto::GenerateRequest>(live.request)) {
       events_.push_back(TokenEvent{{.request_id = id,
@@ -171,11 +176,12 @@ void Broker::lose_group(const base::Error& error) {
     }
   }
   live_.clear();
-  events_.push_back(GroupLostEvent{error});
 }
 
 void Broker::shut_down(std::string_view reason) {
   closing_ = reason;
+  // Nobody will compute them any more.
+  end_requests({base::Code::kUnavailable, base::cat("shutting down: ", reason)});
   for (const auto& [rank, member] : members_)
     send(member.peer, proto::Shutdown{std::string(reason)});
 }

@@ -89,7 +89,8 @@ class Broker {
   void cancel(uint64_t request_id, base::TimeNs now);
   /// A StatsEvent follows. Ignored while no group is ready.
   void request_stats();
-  /// Tells every worker to stop, also those that say hello from now on.
+  /// Ends all requests with an error and tells every worker to stop, also those that say hello from
+  /// now on.
   void shut_down(std::string_view reason);
 
   /// Prompt and tokens so far; empty if the request is unknown or has ended.
@@ -137,6 +138,7 @@ class Broker {
   void acknowledge(uint64_t request_id, Live& live);
   void dismiss(int rank);
   void lose_group(const base::Error& error);
+  void end_requests(const base::Error& error);
   int rank_of(const std::string& peer) const;
   void send(const std::string& peer, proto::Body body, const std::string& trace_id = {});
   void send_leader(proto::Body body, const std::string& trace_id = {});

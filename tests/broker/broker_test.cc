@@ -385,6 +385,18 @@ TEST(Broker, AWorkerOfAnEarlierBrokerIsToldToStop) {
   EXPECT_TRUE(std::holds_alternative<proto::Shutdown>(proto::parse(out[0].message)->body));
 }
 
+TEST(Broker, AShutdownEndsEveryRequest) {
+  ClusterInAThread cluster({.ranks = 2});
+  cluster.run_until_ready();
+  const uint64_t id = *cluster.broker().generate(request(1, 10, 3000), cluster.now());
+  cluster.run_until([&] { return cluster.answers[id].tokens.size() > 5; });
+  cluster.broker().shut_down("over");
+  EXPECT_EQ(cluster.broker().live_requests(), 0);
+  for (int turn = 0; turn < 100; turn++) cluster.turn();
+  EXPECT_EQ(cluster.answers[id].finish, proto::Finish::kError);
+  EXPECT_EQ(cluster.answers[id].error.message, "shutting down: over");
+}
+
 TEST(Broker, AShutdownIsSaidAgainToWhoIsStillThere) {
   ClusterInAThread cluster({.ranks = 1});
   cluster.run_until_ready();

@@ -52,6 +52,12 @@ void Checker::on_event(const broker::Event& event, const broker::Broker& broker)
     if (broker.ready())
       expect(ready_said_[broker.plan_epoch()].size() == static_cast<size_t>(scenario_.ranks),
              "the group is ready before all ranks are");
+  } else if (const auto* stats = std::get_if<broker::StatsEvent>(&event)) {
+    counts.stats++;
+    const proto::StatsReply& reply = stats->stats;
+    expect(reply.kv_blocks_used <= reply.kv_blocks_peak &&
+               reply.kv_blocks_peak <= scenario_.runner.kv_block_count,
+           "more KV blocks are in use than there are");
   } else if (const auto* lost = std::get_if<broker::GroupLostEvent>(&event)) {
     counts.groups_lost++;
     if (!scenario_.groups_break() && !stopping_)
@@ -142,7 +148,7 @@ void Checker::check_error(const Open& open, const base::Error& error) {
   if (error.code == open.doomed) return;
   // The leader has room for fewer requests than the broker thinks.
   if (error.code == base::Code::kUnavailable) return;
-  if (!scenario_.groups_break())
+  if (!stopping_ && !scenario_.groups_break())
     fail(base::cat("a request ended with an error although nothing broke: ", error.message));
   // A wrong request is told what is wrong; the loss of a group is something else.
   if (error.code == base::Code::kInvalidArgument || error.code == base::Code::kBrokenFile)
@@ -197,6 +203,12 @@ void Checker::on_broker(const broker::Broker& broker) {
   if (static_cast<size_t>(broker.live_requests()) != open_.size())
     fail(base::cat("the broker has ", broker.live_requests(), " requests, its clients ",
                    open_.size()));
+  for (const auto& [id, open] : open_) {
+    if (!open.generate) continue;
+    expect(broker.tokens(id) == open.generate->tokens(),
+           "the broker's tokens of a request are not those that its client has");
+    break;  // one of them is enough
+  }
 }
 
 }  // namespace sim

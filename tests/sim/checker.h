@@ -23,7 +23,7 @@ namespace sim {
 /// How often what happened; so that a test can tell whether it tests anything.
 struct Counts {
   uint64_t accepted = 0, refused = 0, finished = 0, cancelled = 0, broken = 0, orphaned = 0;
-  uint64_t tokens = 0, groups_ready = 0, groups_lost = 0;
+  uint64_t tokens = 0, groups_ready = 0, groups_lost = 0, stats = 0;
 };
 
 class Checker {

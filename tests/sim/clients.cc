@@ -24,10 +24,14 @@ void Clients::run_due() {
   const base::TimeNs now = world_.clock.now();
   if (left_ > 0 && submit_at_ <= now) {
     // Most clients wait for a cluster that is there.
-    const bool serves = cluster_.broker() != nullptr && cluster_.broker()->ready();
+    const auto serves = [&] { return cluster_.broker() != nullptr && cluster_.broker()->ready(); };
     for (int64_t burst = random_.between(1, world_.scenario.burst_max);
-         burst > 0 && left_ > 0 && (serves || random_.chance(0.05)); burst--)
+         burst > 0 && left_ > 0 && (serves() || random_.chance(0.05)); burst--)
       submit();
+    if (serves() && random_.chance(0.2)) {
+      cluster_.broker()->request_stats();
+      cluster_.flush_broker();
+    }
     const base::TimeNs every = world_.scenario.chaos_end / world_.scenario.submissions;
     submit_at_ = now + random_.between(0, 2 * every);
   }

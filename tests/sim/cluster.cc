@@ -174,6 +174,10 @@ void Cluster::heal(double lost) {
   for (const auto& [rank, process] : workers_) process->heal();
 }
 
+void Cluster::set_step_time(base::TimeNs step) {
+  for (const auto& [rank, process] : workers_) process->set_step_time(step);
+}
+
 void Cluster::shut_down() {
   restarting_ = false;
   restarts_.clear();

@@ -35,6 +35,7 @@ class Cluster {
   bool quiet() const;
   /// That the leader keeps; 0 without one.
   size_t leader_requests() const;
+  void set_step_time(base::TimeNs step);
   /// The broker tells everybody to stop; who ends is not started again.
   void shut_down();
   bool all_ended() const { return workers_.empty(); }

@@ -36,6 +36,8 @@ class GenerateOracle {
   /// REQUIRES: no finish yet.
   Next next();
   bool ended() const { return ended_; }
+  /// The prompt and what next() gave so far.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
 
  private:
   const OracleModel model_;

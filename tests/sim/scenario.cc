@@ -33,7 +33,8 @@ void draw_processes(Random& random, Scenario& s) {
   s.join_max = random.between(kSecond, 10 * kSecond);
   s.load_fails = random.chance(0.1) ? 0.1 : 0;
   s.told = random.chance(0.5) ? 1 : random.chance(0.5) ? 0 : 0.5;
-  s.followers_notice = random.chance(0.5);
+  s.ranks_meet = random.chance(0.7);
+  s.followers_notice = s.ranks_meet && random.chance(0.5);
   s.runner.context = random.between(64, 640);
   s.runner.kv_block_count = static_cast<int32_t>(random.between(random.chance(0.1) ? 2 : 11, 40));
   s.runner.columns_max =
@@ -58,14 +59,15 @@ void draw_limits(Random& random, Scenario& s) {
 }
 
 void draw_faults(Random& random, Scenario& s) {
-  s.chaos_end = random.between(2 * kSecond, 15 * kSecond);
+  s.chaos_end = random.between(2 * kSecond, 25 * kSecond);
+  s.ends_abruptly = random.chance(0.15);
   s.fault_every = random.between(200 * kMs, 4 * kSecond);
   for (int kind = 0; kind < kFaultCount; kind++)
     if (random.chance(0.35)) s.faults.push_back(static_cast<Fault>(kind));
 }
 
 void draw_clients(Random& random, Scenario& s) {
-  s.submissions = static_cast<int>(random.between(5, 40));
+  s.submissions = static_cast<int>(random.between(5, 60));
   s.burst_max = static_cast<int>(random.chance(0.3) ? random.between(2, 30) : 1);
   s.cancelled = random.chance(0.5) ? 0.4 : 0;
   s.scores = random.chance(0.5) ? 0.3 : 0;

@@ -42,6 +42,7 @@ struct Scenario {
 
   // Processes.
   base::TimeNs step_max = 0, load_max = 0, restart_max = 0, join_max = 0;
+  bool ranks_meet = true;  // while loading, as ranks that share memory do
   double load_fails = 0;
   double told = 0;                // share of ended workers whose end the broker is told of
   bool followers_notice = false;  // followers end by themselves when one of them died
@@ -53,6 +54,7 @@ struct Scenario {
   std::vector<Fault> faults;
   base::TimeNs fault_every = 0;  // on average
   base::TimeNs chaos_end = 0;
+  bool ends_abruptly = false;  // shut down in the middle of everything
 
   // Clients.
   int submissions = 0;

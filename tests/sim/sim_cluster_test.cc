@@ -4,11 +4,13 @@
 //   NUMOE_FULL=1 build/bin/sim_cluster_test     5,000 seeds
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "base/cat.h"
 #include "tests/sim/simulation.h"
@@ -65,6 +67,7 @@ void add(Counts& sum, const Counts& more) {
   sum.tokens += more.tokens;
   sum.groups_ready += more.groups_ready;
   sum.groups_lost += more.groups_lost;
+  sum.stats += more.stats;
 }
 
 TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
@@ -74,9 +77,11 @@ TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
   const uint64_t count = only != nullptr ? 1 : full ? kSeedsFull : kSeeds;
   Counts sum;
   uint64_t events = 0, failed = 0, run = 0;
+  std::pair<uint64_t, uint64_t> most;  // events, and their seed
   for (uint64_t seed = first; seed < first + count && failed < 3; seed++) {
     const Outcome outcome = simulate_seed(seed);
     run++;
+    most = std::max(most, {outcome.events, seed});
     add(sum, outcome.counts);
     events += outcome.events;
     if (!outcome.failure) continue;
@@ -87,7 +92,8 @@ TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
             << sum.cancelled << " cancelled, " << sum.broken << " ended with an error, "
             << sum.orphaned << " lost their broker), " << sum.refused << " refused, " << sum.tokens
             << " tokens; " << sum.groups_ready << " groups formed, " << sum.groups_lost
-            << " were lost; " << events << " events\n";
+            << " were lost; " << events << " events, at most " << most.first << " (seed "
+            << most.second << ")\n";
   if (only != nullptr || failed > 0) return;
   // A simulation in which nothing happens proves nothing.
   EXPECT_EQ(sum.accepted, sum.finished + sum.cancelled + sum.broken + sum.orphaned);
@@ -98,6 +104,7 @@ TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
   EXPECT_GT(sum.orphaned, count / 10);
   EXPECT_GT(sum.refused, count);
   EXPECT_GT(sum.groups_lost, count / 2);
+  EXPECT_GT(sum.stats, count / 2);
 }
 
 TEST(SimulatedCluster, OneSeedIsOneRun) {

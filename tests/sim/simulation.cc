@@ -12,7 +12,8 @@ namespace {
 
 // After the faults have stopped. What was started, was loading, or comes very late takes that long.
 constexpr base::TimeNs kQuietWithin = 180 * kSecond;
-constexpr base::TimeNs kServedWithin = 30 * kSecond;
+constexpr base::TimeNs kServedWithin = 60 * kSecond;
+constexpr base::TimeNs kSlowStep = 500 * kMs;
 constexpr base::TimeNs kStoppedWithin = 60 * kSecond;
 constexpr uint64_t kEventsMax = 5'000'000;
 
@@ -28,8 +29,11 @@ class Simulation {
 
   Outcome run() {
     chaos();
-    if (!checker_.failure()) recover();
-    if (!checker_.failure()) serve();
+    if (!scenario_.ends_abruptly) {
+      if (!checker_.failure()) recover();
+      if (!checker_.failure()) serve();
+      if (!checker_.failure()) cancel();
+    }
     if (!checker_.failure()) shut_down();
     Outcome outcome{.failure = checker_.failure(),
                     .hash = trace_.hash(),
@@ -94,6 +98,12 @@ class Simulation {
     checker_.expect(checker_.counts.finished == finished + 1,
                     "a cluster without faults does not serve a request");
     checker_.expect(is_over(), "the leader keeps a request that has ended");
+  }
+
+  // A request that would take half a minute, over a network that loses as much as before.
+  void cancel() {
+    cluster_.heal(scenario_.lost);
+    cluster_.set_step_time(kSlowStep);
     const uint64_t cancelled = checker_.counts.cancelled;
     if (!clients_.probe_cancel())
       return checker_.fail("a cluster without faults refuses a request");
@@ -104,8 +114,11 @@ class Simulation {
 
   void shut_down() {
     cluster_.heal(scenario_.lost);
+    run_until([&] { return cluster_.broker() != nullptr; }, clock_.now() + kQuietWithin);
+    if (checker_.failure()) return;
     checker_.on_shut_down();
     cluster_.shut_down();
+    checker_.expect(checker_.open_requests() == 0, "a shutdown does not end every request");
     if (!run_until([&] { return cluster_.all_ended(); }, clock_.now() + kStoppedWithin))
       checker_.fail("a shutdown does not reach every worker");
   }

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::string_view kNodePrefix = "node-";
 constexpr base::TimeNs kVeryLateMax = 20 * kSecond;
+// Where there are very late messages at all, as many of those that are rare and matter most.
+constexpr double kRareVeryLate = 0.5;
 
 struct Numbers {
   uint64_t id = 0, index = 0;
@@ -87,7 +89,8 @@ proto::Fate Wire::decide(std::string_view from, std::string_view to) {
   proto::Fate fate{.delays = {}};
   if (!random_.chance(lost_)) fate.delays.push_back(delay());
   if (random_.chance(s.twice)) fate.delays.push_back(delay());
-  if (random_.chance(s.very_late)) fate.delays.push_back(random_.between(0, kVeryLateMax));
+  const double very_late = s.very_late > 0 && is_rare_ ? kRareVeryLate : s.very_late;
+  if (random_.chance(very_late)) fate.delays.push_back(random_.between(0, kVeryLateMax));
   return fate;
 }
 
@@ -99,6 +102,7 @@ base::Status Wire::send(proto::Channel& from, int who, std::string_view to,
     return {};
   }
   world_.checker.on_sent(*parsed);
+  is_rare_ = parsed->body.index() <= proto::Body(proto::Shutdown()).index();
   if (!world_.plant.wire) {
     const Numbers numbers = numbers_of(parsed->body);
     const base::Status sent = from.send(to, std::move(message));

@@ -54,6 +54,7 @@ class Wire {
   Random random_;
   bool healed_ = false;
   double lost_;
+  bool is_rare_ = false;   // the message being sent decides who belongs to what
   std::vector<Cut> cuts_;  // by rank
   proto::MemoryNetwork network_;
 };

@@ -35,6 +35,8 @@ WorkerProcess::WorkerProcess(const World& world, Wire& wire, Random& random, int
                .rank = rank,
                .rank_count = world.scenario.ranks,
                .model_fingerprint = "model"}),
+      step_min_(world.scenario.step_max / 10),
+      step_max_(world.scenario.step_max),
       tick_at_(world.clock.now()),
       load_fails_(random.chance(world.scenario.load_fails)) {}
 
@@ -77,7 +79,7 @@ void WorkerProcess::load() {
     return;
   }
   if (load_fails_) return worker_.fail({base::Code::kNoSpace, "the arena directory is full"});
-  if (!others_.met(worker_.plan_epoch())) {
+  if (world_.scenario.ranks_meet && !others_.met(worker_.plan_epoch())) {
     if (now > *join_deadline_)
       return worker_.fail({base::Code::kTimeout, "the other ranks did not come"});
     busy_until_ = now + kJoinPoll;
@@ -111,7 +113,7 @@ void WorkerProcess::run() {
   const size_t columns = runner_.take_columns();
   const bool has_ended = worker_.state() == State::kStopped || worker_.state() == State::kFailed;
   if (columns > 0 && !has_ended) {
-    busy_until_ = now + random_.between(world_.scenario.step_max / 10, world_.scenario.step_max);
+    busy_until_ = now + random_.between(step_min_, step_max_);
     tick_at_ = busy_until_;
     return;
   }

@@ -57,6 +57,9 @@ class WorkerProcess {
   /// It is gone: stopped, failed, or dead.
   bool ended() const { return ended_; }
 
+  /// From now on each step takes this long.
+  void set_step_time(base::TimeNs step) { step_min_ = step_max_ = step; }
+
   // Faults.
   void stall(base::TimeNs until) { stalled_until_ = until; }
   void fail_next_step() { fail_next_step_ = true; }
@@ -83,6 +86,7 @@ class WorkerProcess {
   std::unique_ptr<proto::Channel> channel_;
   SimRunner runner_;
   worker::Worker worker_;
+  base::TimeNs step_min_, step_max_;
   base::TimeNs busy_until_ = 0;  // hears nothing before
   base::TimeNs tick_at_ = 0;
   base::TimeNs stalled_until_ = 0;
