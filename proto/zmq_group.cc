@@ -15,26 +15,6 @@ namespace {
 // Longest sleep while ranks meet; what they wait for wakes them earlier.
 constexpr int kDozeMs = 5;
 
-/// The payload of a hello.
-struct Hello {
-  uint32_t numerics_version;
-  uint32_t ranks;
-  uint64_t slice_bytes_max;
-  uint64_t record_bytes_max;
-  FrameNonce bits;  // this rank's part of the nonce
-  uint32_t terms_bytes;
-  uint32_t offer_bytes;
-  char terms[kHelloTextBytesMax];
-  char offer[kHelloTextBytesMax];
-};
-static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) == 48 + 512);
-
-struct HelloFrame {
-  FrameHeader header;
-  Hello hello;
-};
-static_assert(sizeof(HelloFrame) == sizeof(FrameHeader) + sizeof(Hello));
-
 base::TimeNs now() {
   return base::SteadyClock().now();
 }
@@ -45,6 +25,23 @@ std::span<const std::byte> bytes_of(const Value& value) {
 }
 
 }  // namespace
+
+/// The payload of a hello.
+struct ZmqGroup::Hello {
+  uint32_t numerics_version;
+  uint32_t ranks;
+  uint64_t slice_bytes_max;
+  uint64_t record_bytes_max;
+  FrameNonce bits;  // this rank's part of the nonce
+  uint32_t terms_bytes;
+  uint32_t offer_bytes;
+  char terms[kHelloTextBytesMax];
+  char offer[kHelloTextBytesMax];
+};
+struct ZmqGroup::HelloFrame {
+  FrameHeader header;
+  Hello hello;
+};
 
 ZmqGroup::ZmqGroup(const ZmqGroupOptions& options)
     : options_(options),
@@ -98,6 +95,8 @@ base::Status ZmqGroup::open() {
 }
 
 base::Status ZmqGroup::greet() {
+  static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) == 48 + 512);
+  static_assert(sizeof(HelloFrame) == sizeof(FrameHeader) + sizeof(Hello));
   HelloFrame frame = {};
   Hello& hello = frame.hello;
   if (getrandom(&hello.bits, sizeof hello.bits, 0) != sizeof hello.bits) {
@@ -114,8 +113,8 @@ base::Status ZmqGroup::greet() {
   frame.header = make_header({.sender = options_.rank}, FrameKind::kHello, 0, sizeof hello);
   offers_[static_cast<size_t>(options_.rank)] = options_.offer;
   nonce_ = hello.bits;
-  RETURN_IF_ERROR(trade(bytes_of(frame), [this](int rank, std::span<const std::byte> message) {
-    return take_hello(rank, message);
+  RETURN_IF_ERROR(trade(bytes_of(frame), [&](int rank, std::span<const std::byte> message) {
+    return take_hello(rank, message, frame.hello);
   }));
   for (auto& socket : sockets_) {
     if (socket) socket->hide();
@@ -123,7 +122,7 @@ base::Status ZmqGroup::greet() {
   return {};
 }
 
-base::Status ZmqGroup::take_hello(int rank, std::span<const std::byte> message) {
+base::Status ZmqGroup::take_hello(int rank, std::span<const std::byte> message, const Hello& own) {
   ASSIGN_OR_RETURN(const Frame frame, check_frame(message, {.sender = rank}));
   Hello hello;
   if (frame.kind != FrameKind::kHello || frame.payload.size() != sizeof hello) {
@@ -135,18 +134,14 @@ base::Status ZmqGroup::take_hello(int rank, std::span<const std::byte> message) 
     return base::Error{base::Code::kUnsupported,
                        base::cat("the hello of rank ", rank, " is damaged")};
   }
-  std::string terms(hello.terms, hello.terms_bytes);
-  for (char& c : terms) c = c < ' ' || c > '~' ? '?' : c;  // it goes to a terminal
-  const auto describe = [](uint32_t ranks, uint64_t slice, uint64_t record, uint32_t numerics,
-                           const std::string& what) {
-    return base::cat("a group of ", ranks, " ranks, slices of ", slice, " and records of ", record,
-                     " bytes, numerics ", numerics, ", ", what);
+  const auto describe = [](const Hello& one) {
+    std::string terms(one.terms, one.terms_bytes);
+    for (char& c : terms) c = c < ' ' || c > '~' ? '?' : c;  // it goes to a terminal
+    return base::cat("a group of ", one.ranks, " ranks, slices of ", one.slice_bytes_max,
+                     " and records of ", one.record_bytes_max, " bytes, numerics ",
+                     one.numerics_version, ", ", terms);
   };
-  const std::string theirs = describe(hello.ranks, hello.slice_bytes_max, hello.record_bytes_max,
-                                      hello.numerics_version, terms);
-  const std::string ours =
-      describe(static_cast<uint32_t>(options_.ranks), options_.slice_bytes_max,
-               options_.record_bytes_max, base::kNumericsVersion, options_.terms);
+  const std::string theirs = describe(hello), ours = describe(own);
   if (theirs != ours) {
     return base::Error{
         base::Code::kUnsupported,

@@ -58,7 +58,9 @@ class ZmqGroup {
   explicit ZmqGroup(const ZmqGroupOptions& options);
   base::Status open();
   base::Status greet();
-  base::Status take_hello(int rank, std::span<const std::byte> message);
+  struct Hello;
+  struct HelloFrame;
+  base::Status take_hello(int rank, std::span<const std::byte> message, const Hello& own);
   /// Sends `frame` to all peers and hands the next message of each to `take`.
   template <class Take>
   base::Status trade(std::span<const std::byte> frame, Take take);

@@ -67,6 +67,16 @@ class Exchange(unittest.TestCase):
                 wait_until(lambda: not run.alive(), "all processes end")  # noqa: B023
                 self.assertEqual(run.leftovers(), [])
 
+    def test_ctrl_c_ends_everything_without_a_word_of_the_workers(self):
+        with Run(BINARY, "run", MODEL, "-p", PROMPT, "-n", 19000, "--ctx", 20000, "--ignore-eos", "--nodes", 3,
+                 "--threads-per-node", 1, "--exchange", "zmq", "--seed", 1) as run:
+            run.wait_for_output(len(PROMPT) + 200)
+            run.interrupt_group()
+            self.assertEqual(run.finish(), 130, run.stderr())
+            wait_until(lambda: not run.alive(), "all processes end")
+            self.assertEqual(run.leftovers(), [])
+            self.assertNotIn("error", run.stderr())
+
     def test_an_unknown_exchange_is_refused(self):
         with Run(BINARY, "run", MODEL, "-p", PROMPT, "--exchange", "carrier-pigeon") as run:
             self.assertEqual(run.finish(), 2)

@@ -223,6 +223,22 @@ TEST_P(ExchangeContract, AbortIsNotHiddenBehindWhatCameBefore) {
   });
 }
 
+// Whoever sleeps in a gather or for a record is woken by a thread of its own rank too.
+TEST_P(ExchangeContract, AbortFromAThreadBesideTheOneThatWaits) {
+  for (const int waiting : {0, 1}) {
+    const auto group = make({2});
+    std::thread other([&] {
+      std::vector<std::byte> record;
+      EXPECT_EQ(waiting == 0 ? group->exchange(0).arrive_and_wait(0, 64)
+                             : group->feed(1).read(0, kMinute, record),
+                Wait::kAborted);
+    });
+    group->exchange(waiting).abort();
+    other.join();
+    EXPECT_EQ(group->exchange(1 - waiting).arrive_and_wait(0, 64), Wait::kAborted);
+  }
+}
+
 TEST_P(ExchangeContract, MissingPeerIsATimeout) {
   Shape shape{2, 1, 64};
   shape.timeout_ns = 20'000'000;
