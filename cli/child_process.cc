@@ -27,6 +27,9 @@ namespace {
   signals.restore_in_child();
   dup2(empty, STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
+  // Sockets of other threads may not have been marked yet; a client would wait for the child to
+  // end.
+  close_range(STDERR_FILENO + 1, ~0u, 0);
   execv(program, arguments);
   _exit(127);
 }

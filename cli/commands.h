@@ -46,11 +46,19 @@ struct ModelText {
 };
 base::Result<ModelText> open_text(const std::string& path, base::Log& log);
 
-/// Starts the cluster that the options ask for, with progress on stderr.
+/// The cluster that the options ask for; `context` must outlive it.
+ClusterOptions cluster_options(Context& context);
+
+/// Starts that cluster, with progress on stderr.
 base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context);
 
 /// Rank options as the command line says; rank, group and CPUs are the caller's.
 worker::RankHostOptions rank_options(const Options& options);
+
+/// As the options say, without the seed.
+proto::Sampling sampling(const Options& options);
+/// The tokens with which the model ends by itself.
+std::vector<int32_t> end_tokens(const model::Tokenizer& tokenizer);
 
 /// A request for what follows `prompt`, with sampling and limits as the options say.
 proto::GenerateRequest generate_request(const Options& options, const model::Tokenizer& tokenizer,

@@ -1,240 +1,128 @@
 #include "cli/local_cluster.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <utility>
+#include <poll.h>
 
-#include "base/cat.h"
-#include "proto/envelope.h"
-#include "proto/zmq_channel.h"
-#include "shm/arena_dir.h"
+#include <utility>
 
 namespace cli {
 
 namespace {
 
-constexpr base::TimeNs kMillisecond = 1'000'000;
-constexpr base::TimeNs kPumpWait = 50 * kMillisecond;
-// How long workers may take to end when told to; a step of a large model can last that long.
-constexpr base::TimeNs kStopTime = 3000 * kMillisecond;
-constexpr base::TimeNs kStopLoadingTime = 200 * kMillisecond;
-// How long after an error the death that caused it may become visible.
-constexpr base::TimeNs kCauseTime = 300 * kMillisecond;
-
-std::string join(const std::vector<int>& numbers) {
-  std::string text;
-  for (const int number : numbers) text += base::cat(text.empty() ? "" : ",", number);
-  return text;
-}
-
-const char* kv_type_name(kernels::KvType type) {
-  return type == kernels::KvType::kF32 ? "f32" : "f16";
-}
-
-/// What `numoe worker` of one rank is called with.
-std::vector<std::string> worker_arguments(const worker::RankHostOptions& rank,
-                                          const std::string& endpoint, uint64_t incarnation) {
-  std::vector<std::string> arguments = {"numoe", "worker", rank.model_path};
-  const auto add = [&](const char* name, const std::string& value) {
-    // One word, because a value like -1 would look like an option.
-    arguments.push_back(base::cat(name, "=", value));
-  };
-  add("--rank", base::cat(rank.rank));
-  add("--ranks", base::cat(rank.rank_count));
-  add("--group", rank.group_id);
-  add("--endpoint", endpoint);
-  add("--incarnation", base::cat(incarnation));
-  add("--os-node", base::cat(rank.os_node));
-  add("--cpus", join(rank.cpus));
-  add("--isa", rank.isa);
-  if (rank.kv_type) add("--kv-type", kv_type_name(*rank.kv_type));
-  add("--ctx", base::cat(rank.context));
-  add("--chunk", base::cat(rank.columns_max));
-  add("--arena-dir", rank.arena_directory);
-  add("--exchange", rank.exchange);
-  if (rank.oversubscribed) arguments.push_back("--oversubscribed");
-  return arguments;
+bool is_readable(int descriptor) {
+  pollfd watched{descriptor, POLLIN, 0};
+  return poll(&watched, 1, 0) > 0;
 }
 
 }  // namespace
 
 base::Result<std::unique_ptr<LocalCluster>> LocalCluster::start(
-    LocalClusterOptions options, const worker::BackendFactory& factory, SignalWatch& signals,
+    ClusterOptions options, const worker::BackendFactory& factory, SignalWatch& signals,
     base::Log& log, const std::function<void(uint64_t, uint64_t)>& on_progress) {
-  std::unique_ptr<LocalCluster> cluster(new LocalCluster(signals, log, options.silence_max));
-  RETURN_IF_ERROR(cluster->place(options));
-  options.rank.rank = 0;
-  options.rank.rank_count = cluster->ranks_;
-  {
-    // Opened here too: so a bad file or option is one sentence before any process was started, and
-    // the broker knows what the workers must have.
-    ASSIGN_OR_RETURN(const auto backend, factory(options.rank));
-    cluster->broker_.emplace(broker::BrokerOptions{.incarnation = random_bits(),
-                                                   .rank_count = cluster->ranks_,
-                                                   .model_fingerprint = backend->fingerprint()});
-  }
-  if (options.before_loading) RETURN_IF_ERROR(options.before_loading(cluster->ranks_));
-  RETURN_IF_ERROR(cluster->set_up(options));
-  RETURN_IF_ERROR(cluster->start_workers(options));
+  ASSIGN_OR_RETURN(auto loop, ClusterLoop::start(std::move(options), factory, signals, log));
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(loop), signals));
   RETURN_IF_ERROR(cluster->await_ready(on_progress));
   return cluster;
 }
 
-base::Status LocalCluster::place(const LocalClusterOptions& options) {
-  ASSIGN_OR_RETURN(const shm::Topology topology, shm::read_topology({}));
-  const auto usable =
-      static_cast<int>(std::count_if(topology.nodes.begin(), topology.nodes.end(),
-                                     [](const shm::Node& node) { return !node.cores.empty(); }));
-  ranks_ = options.nodes > 0 ? options.nodes : std::max(usable, 1);
-  ASSIGN_OR_RETURN(placement_,
-                   shm::cpus_for_ranks(topology, {.ranks = ranks_,
-                                                  .threads_per_rank = options.threads_per_node,
-                                                  .simulate = ranks_ > usable,
-                                                  .reserve_cores = 1,
-                                                  .cpu_quota = shm::read_cpu_quota()}));
-  if (!placement_.note.empty()) log_.warning(placement_.note);
-  return {};
-}
-
-base::Status LocalCluster::set_up(const LocalClusterOptions& options) {
-  ASSIGN_OR_RETURN(const shm::ArenaDir arenas,
-                   shm::choose_arena_dir({.directory = options.arena_directory}));
-  if (!arenas.warning.empty()) log_.warning(arenas.warning);
-  ASSIGN_OR_RETURN(RunDirectory arena_directory, RunDirectory::create(arenas.directory));
-  arena_directory_.emplace(std::move(arena_directory));
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  ASSIGN_OR_RETURN(const std::string sockets,
-                   proto::ipc_directory(runtime == nullptr ? "" : runtime));
-  ASSIGN_OR_RETURN(RunDirectory socket_directory, RunDirectory::create(sockets));
-  socket_directory_.emplace(std::move(socket_directory));
-  ASSIGN_OR_RETURN(endpoint_, proto::ipc_endpoint(socket_directory_->path(), "broker"));
-  ASSIGN_OR_RETURN(channel_, proto::bind_broker({.endpoint = endpoint_}));
-  return {};
-}
-
-base::Status LocalCluster::start_workers(const LocalClusterOptions& options) {
-  // A clock that the next start finds later.
-  incarnation_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                           std::chrono::system_clock::now().time_since_epoch())
-                                           .count());
-  for (int rank = 0; rank < ranks_; rank++) {
-    const shm::RankPlacement& place = placement_.ranks[static_cast<size_t>(rank)];
-    worker::RankHostOptions own = options.rank;
-    own.rank = rank;
-    own.group_id = arena_directory_->id();
-    own.arena_directory = arena_directory_->path();
-    own.os_node = place.os_node;
-    own.cpus = place.cpus;
-    own.oversubscribed = placement_.oversubscribed;
-    ASSIGN_OR_RETURN(ChildProcess process,
-                     ChildProcess::start(options.program,
-                                         worker_arguments(own, endpoint_, incarnation_), signals_));
-    workers_.push_back(std::move(process));
-  }
-  return {};
-}
-
 base::Status LocalCluster::await_ready(const std::function<void(uint64_t, uint64_t)>& on_progress) {
-  while (!broker_->ready()) {
+  while (!loop_->broker().ready()) {
     RETURN_IF_ERROR(pump({}));
-    uint64_t done = 0, total = 0;
-    bool all = true;
-    for (int rank = 0; rank < ranks_; rank++) {
-      const broker::RankInfo* info = broker_->rank(rank);
-      all = all && info != nullptr && info->bytes_total > 0;
-      if (info == nullptr) continue;
-      done += info->bytes_done;
-      total += info->bytes_total;
-    }
-    // Before all have told their size the sum would run backwards.
-    if (all && on_progress) on_progress(done, total);
+    const auto progress = loop_->progress();
+    if (progress && on_progress) on_progress(progress->first, progress->second);
   }
-  events_.clear();
-  loaded_ = true;
-  for (int rank = 0; rank < ranks_; rank++) {
-    if (!ready(rank).binding_denied) continue;
-    log_.warning(base::cat("memory of rank ", rank, " is ", ready(rank).memory_placement,
-                           "; its pages lie where pinned threads touched them first"));
-    break;  // the others would say the same
-  }
+  loop_->take_events();
   return {};
 }
 
 base::Status LocalCluster::pump(std::span<const int> descriptors) {
-  std::vector<int> watched(descriptors.begin(), descriptors.end());
-  watched.push_back(signals_.descriptor());
-  flush();
-  channel_->wait(kPumpWait, watched);
+  loop_->wait(descriptors);
   if (signals_.asked_to_end()) return signals_.error();
-  if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
-  receive();
-  broker_->on_tick(clock_.now());
-  flush();
-  for (broker::Event& event : broker_->take_events()) {
-    if (const auto* lost = std::get_if<broker::GroupLostEvent>(&event))
-      return cause_of(lost->error);
-    events_.push_back(std::move(event));
-  }
-  // Only now: a worker that gives up says why before it ends.
-  if (const auto ended = ended_worker(EndedHow::kAnyhow)) return *ended;
-  return {};
+  return loop_->step();
 }
 
-void LocalCluster::receive() {
-  const std::string leader = proto::peer_name("rank-0", incarnation_);
-  while (auto received = channel_->receive()) {
-    if (received->peer == leader) heard_at_ = clock_.now();
-    broker_->on_message(received->peer, received->message, clock_.now());
+base::Status LocalCluster::await_event(const std::function<bool(broker::Event&)>& take) {
+  loop_->begin_watch();
+  while (true) {
+    for (broker::Event& event : loop_->take_events())
+      if (take(event)) return {};
+    RETURN_IF_ERROR(pump({}));
+    RETURN_IF_ERROR(loop_->watch_leader());
   }
 }
 
-void LocalCluster::flush() {
-  for (broker::Outgoing& out : broker_->take_outbox()) {
-    const base::Status sent = channel_->send(out.peer, std::move(out.message));
-    if (!sent.ok()) broker_->on_peer_lost(out.peer, sent.error());
-  }
-}
-
-std::optional<base::Error> LocalCluster::ended_worker(EndedHow how) {
-  for (size_t rank = 0; rank < workers_.size(); rank++) {
-    const std::optional<Ending>& ending = workers_[rank].ended();
-    if (!ending || (how == EndedHow::kKilled && ending->signal == 0)) continue;
-    return base::Error{base::Code::kPeerLost,
-                       base::cat("worker ", rank, " (process ", workers_[rank].pid(), ") ",
-                                 ending->text, "; run the command again")};
-  }
-  return std::nullopt;
-}
-
-base::Error LocalCluster::cause_of(const base::Error& error) {
-  const base::TimeNs end = clock_.now() + kCauseTime;
-  do {
-    if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
-    channel_->wait(10 * kMillisecond, {});
-    while (channel_->receive()) {
+base::Result<Generated> LocalCluster::generate(
+    proto::GenerateRequest request,
+    const std::function<Continue(std::span<const int32_t>)>& on_tokens) {
+  ASSIGN_OR_RETURN(const uint64_t id, loop_->broker().generate(std::move(request), loop_->now()));
+  Generated generated;
+  base::Error error;
+  bool wanted = true;
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    auto* token = std::get_if<broker::TokenEvent>(&event);
+    if (token == nullptr || token->chunk.request_id != id) return false;
+    const proto::TokenChunk& chunk = token->chunk;
+    generated.tokens.insert(generated.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    generated.finish = chunk.finish;
+    generated.usage = chunk.usage;
+    error = chunk.error;
+    if (wanted && !chunk.tokens.empty() && on_tokens(chunk.tokens) == Continue::kNo) {
+      wanted = false;
+      loop_->broker().cancel(id, loop_->now());
     }
-  } while (clock_.now() < end);
-  return error;
+    return chunk.finish != proto::Finish::kNone;
+  }));
+  usage_.prompt_tokens += generated.usage.prompt_tokens;
+  usage_.generated_tokens += generated.usage.generated_tokens;
+  if (generated.finish == proto::Finish::kError) return error;
+  return generated;
 }
 
-LocalCluster::~LocalCluster() {
-  if (!channel_) return;
-  // Who is still loading cannot hear us; nothing is lost by ending it at once.
-  const base::TimeNs end = clock_.now() + (loaded_ ? kStopTime : kStopLoadingTime);
-  const int watched[] = {signals_.descriptor()};
-  const auto all_ended = [&] {
-    return std::all_of(workers_.begin(), workers_.end(),
-                       [](ChildProcess& worker) { return worker.ended().has_value(); });
+base::Result<Scored> LocalCluster::score(proto::ScoreRequest request,
+                                         const std::function<void(int64_t)>& on_positions) {
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  ASSIGN_OR_RETURN(const uint64_t id, loop_->broker().score(std::move(request), loop_->now()));
+  Scored scored;
+  base::Error error;
+  proto::Finish finish = proto::Finish::kNone;
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
   };
-  broker_->shut_down("the command has ended");
-  while (!all_ended() && clock_.now() < end) {
-    flush();
-    channel_->wait(10 * kMillisecond, watched);
-    signals_.asked_to_end();
-    receive();
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    auto* score = std::get_if<broker::ScoreEvent>(&event);
+    if (score == nullptr || score->chunk.request_id != id) return false;
+    proto::ScoreChunk& chunk = score->chunk;
+    append(scored.log_probabilities, chunk.log_probabilities);
+    append(scored.top_ids, chunk.top_ids);
+    append(scored.top_logits, chunk.top_logits);
+    if (chunk.top_count > 0) scored.top_count = chunk.top_count;
+    if (!chunk.last_logits.empty()) scored.last_logits = std::move(chunk.last_logits);
+    finish = chunk.finish;
+    error = chunk.error;
+    if (on_positions) on_positions(chunk.first_position + chunk.position_count);
+    return finish != proto::Finish::kNone;
+  }));
+  if (finish == proto::Finish::kError) return error;
+  usage_.prompt_tokens += tokens;
+  return scored;
+}
+
+base::Result<proto::StatsReply> LocalCluster::stats() {
+  loop_->broker().request_stats();
+  proto::StatsReply stats;
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    const auto* reply = std::get_if<broker::StatsEvent>(&event);
+    if (reply != nullptr) stats = reply->stats;
+    return reply != nullptr;
+  }));
+  return stats;
+}
+
+base::Status LocalCluster::wait_for(int descriptor) {
+  const int watched[] = {descriptor};
+  while (true) {
+    RETURN_IF_ERROR(pump(watched));
+    if (is_readable(descriptor)) return {};
   }
-  workers_.clear();  // kills who did not end
 }
 
 }  // namespace cli

@@ -91,8 +91,18 @@ std::vector<OptionRow> serve_rows() {
       {"--alias", "NAME", "model name in the API; without it the file's name", kServe, &O::alias},
       {"--parallel", "N", "sequences of full context that are kept at once", kServe, &O::parallel,
        1, base::kStepSequencesMax},
-      {"--api-key-file", "FILE", "keys that clients must send, one a line", kServe,
+      {"--queue", "N", "answers that may wait beside those; more get 429", kServe, &O::queue, 0,
+       128},
+      {"--api-key-file", "FILE",
+       "keys that clients must send, one a line; nobody else may read the file", kServe,
        &O::api_key_file},
+      {"--max-body", "MIB", "largest body of a request", kServe, &O::max_body_mib, 1, 1024},
+      {"--drain-timeout", "S", "how long running answers may go on after SIGTERM", kServe,
+       &O::drain_seconds, 0, 86400},
+      {"--log-requests", "", "one line for each request", kServe, &O::log_requests},
+      {"--config", "FILE",
+       "options in a section [serve], as in port = 8080; the command line comes first", kServe,
+       &O::config_file},
   };
 }
 
@@ -166,6 +176,7 @@ std::vector<OptionRow> worker_rows() {
       {"--os-node", "N", "", kWorker, &O::os_node, -1, kInt32Max},
       {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, "", OptionRow::kRequired},
       {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
+      {"--sequences", "N", "", kWorker, &O::sequences, 1, base::kStepSequencesMax},
   };
 }
 

@@ -71,6 +71,13 @@ CLI::Option* add(CLI::App& app, const OptionRow& row, Value& value) {
   }
 }
 
+/// Read by the program as a whole, before values are required, so that a file can give any of them.
+void add_config(CLI::App& app, CLI::App& command, const OptionRow& row) {
+  app.set_config(row.names)->group("");  // named in the help of the command instead
+  command.fallthrough();
+  command.footer(base::cat(row.names, " ", row.value, "   ", row.help));
+}
+
 void add_command(CLI::App& app, const CommandRow& row, const std::vector<OptionRow>& rows,
                  Options& options) {
   CLI::App* command = app.add_subcommand(row.name, row.help);
@@ -78,6 +85,10 @@ void add_command(CLI::App& app, const CommandRow& row, const std::vector<OptionR
   command->callback([&options, &row] { options.command = row.command; });
   for (const OptionRow& option : rows) {
     if ((option.commands & bit(row.command)) == 0) continue;
+    if (option.names == std::string_view("--config")) {
+      add_config(app, *command, option);
+      continue;
+    }
     std::visit(
         [&](auto member) {
           add(*command, option, options.*member)->required(option.presence == OptionRow::kRequired);

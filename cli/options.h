@@ -66,7 +66,12 @@ struct Options {
   int64_t port = 8080;
   std::string alias;  // empty: the name of the model file
   int64_t parallel = 4;
+  int64_t queue = 64;  // answers that wait beside those
   std::string api_key_file;
+  int64_t max_body_mib = 32;
+  int64_t drain_seconds = 30;
+  bool log_requests = false;
+  std::string config_file;  // its values are among the others already
 
   // Synthetic models.
   std::string preset, output;
@@ -87,6 +92,7 @@ struct Options {
   uint64_t incarnation = 0;
   int64_t os_node = -1;
   std::string cpus;  // "0,2"; -1 is a thread that is pinned nowhere
+  int64_t sequences = 1;
   bool oversubscribed = false;
 };
 

@@ -46,35 +46,60 @@ worker::RankHostOptions rank_options(const Options& options) {
   if (options.kv_type == "f16") rank.kv_type = kernels::KvType::kF16;
   if (options.kv_type == "f32") rank.kv_type = kernels::KvType::kF32;
   rank.context = options.context;
+  rank.sequences = static_cast<int>(options.sequences);
   if (options.chunk > 0) rank.columns_max = static_cast<int>(options.chunk);
   return rank;
 }
 
-base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context) {
+ClusterOptions cluster_options(Context& context) {
   const Options& options = context.options;
-  const auto before_loading = [&](int ranks) -> base::Status {
-    ASSIGN_OR_RETURN(const model::Model model, model::load_model(options.model));
-    if (options.context > model.spec.context)
-      context.log.warning(base::cat("--ctx ", options.context, " is more than the ",
+  ClusterOptions cluster{.rank = rank_options(options),
+                         .nodes = static_cast<int>(options.nodes),
+                         .threads_per_node = static_cast<int>(options.threads_per_node),
+                         .arena_directory = options.arena_directory};
+  cluster.before_loading = [&context](int ranks) -> base::Status {
+    const Options& asked = context.options;
+    ASSIGN_OR_RETURN(const model::Model model, model::load_model(asked.model));
+    if (asked.context > model.spec.context)
+      context.log.warning(base::cat("--ctx ", asked.context, " is more than the ",
                                     model.spec.context,
                                     " positions that the model was trained on; what lies beyond "
                                     "them may make no sense"));
-    if (!options.stats) return {};
+    if (!asked.stats) return {};
     ASSIGN_OR_RETURN(const plan::Plan plan,
                      plan::plan_rows(model.spec, {.rank_count = ranks, .shares = {}}));
     const std::string text = plan::describe(plan, model.spec);
     std::fputs(base::cat(text, text.ends_with('\n') ? "" : "\n").c_str(), stderr);
     return {};
   };
+  return cluster;
+}
+
+base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context) {
   Progress progress(stderr, style_for(stderr), "loading");
   return LocalCluster::start(
-      {.rank = rank_options(options),
-       .nodes = static_cast<int>(options.nodes),
-       .threads_per_node = static_cast<int>(options.threads_per_node),
-       .arena_directory = options.arena_directory,
-       .before_loading = before_loading},
-      context.factory, context.signals, context.log,
+      cluster_options(context), context.factory, context.signals, context.log,
       [&](uint64_t done, uint64_t total) { progress.update(done, total, "MB"); });
+}
+
+proto::Sampling sampling(const Options& options) {
+  proto::Sampling sampling;
+  sampling.temperature = static_cast<float>(options.temperature);
+  sampling.top_k = static_cast<int32_t>(options.top_k);
+  sampling.top_p = static_cast<float>(options.top_p);
+  sampling.min_p = static_cast<float>(options.min_p);
+  sampling.repeat_penalty = static_cast<float>(options.repeat_penalty);
+  sampling.presence_penalty = static_cast<float>(options.presence_penalty);
+  sampling.frequency_penalty = static_cast<float>(options.frequency_penalty);
+  sampling.penalty_window = static_cast<int32_t>(options.penalty_window);
+  return sampling;
+}
+
+std::vector<int32_t> end_tokens(const model::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < tokenizer.size(); id++)
+    if (tokenizer.ends_generation(id)) ids.push_back(id);
+  return ids;
 }
 
 proto::GenerateRequest generate_request(const Options& options, const model::Tokenizer& tokenizer,
@@ -82,17 +107,9 @@ proto::GenerateRequest generate_request(const Options& options, const model::Tok
   proto::GenerateRequest request;
   request.prompt = std::move(prompt);
   request.max_tokens = options.max_tokens;
-  request.sampling.temperature = static_cast<float>(options.temperature);
-  request.sampling.top_k = static_cast<int32_t>(options.top_k);
-  request.sampling.top_p = static_cast<float>(options.top_p);
-  request.sampling.min_p = static_cast<float>(options.min_p);
-  request.sampling.repeat_penalty = static_cast<float>(options.repeat_penalty);
-  request.sampling.presence_penalty = static_cast<float>(options.presence_penalty);
-  request.sampling.frequency_penalty = static_cast<float>(options.frequency_penalty);
-  request.sampling.penalty_window = static_cast<int32_t>(options.penalty_window);
+  request.sampling = sampling(options);
   request.sampling.seed = seed;
-  for (int32_t id = 0; !options.ignore_eos && id < tokenizer.size(); id++)
-    if (tokenizer.ends_generation(id)) request.stop_tokens.push_back(id);
+  if (!options.ignore_eos) request.stop_tokens = end_tokens(tokenizer);
   return request;
 }
 

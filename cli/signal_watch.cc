@@ -27,8 +27,10 @@ SignalWatch::~SignalWatch() {
 bool SignalWatch::asked_to_end() {
   signalfd_siginfo came;
   while (read(descriptor_, &came, sizeof came) == static_cast<ssize_t>(sizeof came))
-    if (came.ssi_signo != SIGCHLD && ending_signal_ == 0)
-      ending_signal_ = static_cast<int>(came.ssi_signo);
+    if (came.ssi_signo != SIGCHLD) {
+      ending_signals_++;
+      if (ending_signal_ == 0) ending_signal_ = static_cast<int>(came.ssi_signo);
+    }
   return ending_signal_ != 0;
 }
 

@@ -25,6 +25,8 @@ class SignalWatch {
   bool asked_to_end();
   /// The ending signal that came first, 0 if none.
   int ending_signal() const { return ending_signal_; }
+  /// How many ending ones came.
+  int ending_signals() const { return ending_signals_; }
   /// "interrupted by SIGINT"
   base::Error error() const;
 
@@ -35,6 +37,7 @@ class SignalWatch {
   sigset_t before_;
   int descriptor_ = -1;
   int ending_signal_ = 0;
+  int ending_signals_ = 0;
 };
 
 }  // namespace cli

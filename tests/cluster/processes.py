@@ -33,7 +33,8 @@ class Run:
     Use as a context manager; on leaving, whatever is still alive is killed.
     """
 
-    def __init__(self, binary, *arguments, arena=None, sockets=None, stdin=subprocess.DEVNULL):
+    def __init__(self, binary, *arguments, arena=None, sockets=None, stdin=subprocess.DEVNULL,
+                 environment=None):
         self.mark = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="numoe-test-")
         self.folder = Path(self._folder.name)
@@ -45,10 +46,10 @@ class Run:
             self._arena_folder = tempfile.TemporaryDirectory(prefix="numoe-test-", dir=shared)
             arena = self._arena_folder.name
         self.arena = Path(arena)
-        environment = dict(os.environ, XDG_RUNTIME_DIR=str(self.sockets))
+        environment = dict(os.environ, XDG_RUNTIME_DIR=str(self.sockets), **(environment or {}))
         environment[MARK] = self.mark
         command = [str(binary), *map(str, arguments)]
-        if "run" in command[1:2]:
+        if command[1:2] in (["run"], ["serve"]):
             command += ["--arena-dir", str(self.arena)]
         self.process = subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, start_new_session=True)

@@ -29,7 +29,7 @@ base::Result<std::unique_ptr<worker::Backend>> open_named(const worker::RankHost
 }
 
 base::Result<std::unique_ptr<LocalCluster>> start(SignalWatch& signals, base::Log& log) {
-  LocalClusterOptions options;
+  ClusterOptions options;
   options.rank.model_path = NUMOE_SOURCE_DIR "/models/fairy-tales-moe-21m-Q4_K_M.gguf";
   options.nodes = 1;
   options.threads_per_node = 1;
