@@ -37,8 +37,13 @@ Task<void> Connection::read() {
 }
 
 Task<void> Connection::serve() {
-  while (co_await await_request())
-    if (co_await serve_one() == After::kClose) break;
+  // Not as conditions of the loop: gcc 12 lays the frame of such a coroutine out wrongly.
+  while (true) {
+    const bool came = co_await await_request();
+    if (!came) break;
+    const After after = co_await serve_one();
+    if (after == After::kClose) break;
+  }
   co_await linger();
   close();
 }

@@ -59,6 +59,11 @@ size_t MessageReader::put(std::string_view bytes) {
     const size_t count =
         message.put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), error);
     used += count;
+    if (in_head && (head_bytes_ += count) > limits_.head_bytes_max) {
+      // The parser's own limit is for what came at one time.
+      fail(431, base::cat("the header is larger than ", limits_.head_bytes_max, " bytes"));
+      break;
+    }
     if (error == beast::http::error::need_more) {
       // What has to stand together, a line of the head or of a chunk, may not outgrow the head.
       if (bytes.size() - used >= limits_.head_bytes_max)

@@ -73,6 +73,7 @@ class MessageReader {
   std::unique_ptr<Parser> parser_;
   State state_ = State::kHead;
   bool has_head_ = false;
+  size_t head_bytes_ = 0;  // used so far
   RequestHead head_;
   ApiError error_;
 };
