@@ -25,13 +25,8 @@ struct Connection::Job {
     if (auto wrong = parse_request(endpoint, body, front.options.defaults, seed, request))
       return wrong;
     body = {};
-    const std::string& served = front.parts.model.id;
-    if (!request.model.empty() && request.model != served)
-      return ApiError{.status = 404,
-                      .message = base::cat("there is no model \"", request.model.substr(0, 200),
-                                           "\"; this server has \"", served, "\""),
-                      .param = "model",
-                      .code = "model_not_found"};
+    const std::string served[] = {front.parts.model.id};
+    if (auto wrong = check_model(request, served)) return wrong;
     const size_t prompt_count = endpoint == Endpoint::kCompletions ? request.prompts.size() : 1;
     const size_t slots = prompt_count * static_cast<size_t>(request.choice_count);
     if (slots > static_cast<size_t>(front.options.slots_max))
