@@ -24,9 +24,10 @@ void add_bias(const kernels::Ops& ops, const float* bias, int64_t n, float* y) {
 }  // namespace
 
 base::Wait Pass::attention(size_t layer) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  if (attention.latent) return latent_attention(layer);
   base::Wait wait = project(layer);
   if (wait != base::Wait::kOk) return wait;
-  const model::Attention& attention = rank_.spec.blocks[layer].attention;
   if (attention.qk_norm == model::QkNorm::kFullWidth) {
     wait = normalise_full_width(layer);
     if (wait != base::Wait::kOk) return wait;
@@ -37,6 +38,22 @@ base::Wait Pass::attention(size_t layer) {
   return attention_output(layer);
 }
 
+// The input of layer `layer`, normed, in all columns.
+base::Wait Pass::attention_input(size_t layer, std::initializer_list<const Matrix*> matrices,
+                                 const Activations** x) {
+  const float* norm = rank_.options.weights->blocks[layer].attention_norm;
+  const auto fill = [&](int64_t c, float* out) {
+    if (layer == 0) {
+      const int32_t token = step_.columns()[as_size(c)].token;
+      std::copy_n(incoming(owner_of(token)) + c * rank_.spec.hidden, rank_.spec.hidden, out);
+    } else {
+      assemble([&](int r) { return share_of(r, layer - 1).hidden; }, 1, c, out);
+    }
+    rank_.ops.rms_norm(out, norm, rank_.spec.hidden, rank_.spec.norm_epsilon, out);
+  };
+  return prepare(rank_.normed, scratch_.normed, columns(), matrices, fill, x);
+}
+
 // Own q, k and v rows of all columns. Work is cut by panels: first the K heads, then the V heads,
 // each whole, then the q rows.
 base::Wait Pass::project(size_t layer) {
@@ -44,18 +61,8 @@ base::Wait Pass::project(size_t layer) {
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const plan::BlockShare& share = rank_.share.blocks[layer];
   const bool full_width = attention.qk_norm == model::QkNorm::kFullWidth;
-  const auto fill = [&](int64_t c, float* x) {
-    if (layer == 0) {
-      const int32_t token = step_.columns()[as_size(c)].token;
-      std::copy_n(incoming(owner_of(token)) + c * rank_.spec.hidden, rank_.spec.hidden, x);
-    } else {
-      assemble([&](int r) { return share_of(r, layer - 1).hidden; }, 1, c, x);
-    }
-    rank_.ops.rms_norm(x, weights.attention_norm, rank_.spec.hidden, rank_.spec.norm_epsilon, x);
-  };
   const Activations* x = nullptr;
-  base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(),
-                            {&weights.q, &weights.k, &weights.v}, fill, &x);
+  const base::Wait wait = attention_input(layer, {&weights.q, &weights.k, &weights.v}, &x);
   if (wait != base::Wait::kOk) return wait;
 
   const int64_t kv_heads = share.kv_heads.size();
@@ -139,24 +146,26 @@ void Pass::finish_value(size_t layer, int64_t own_head) {
   for (int c = 0; c < columns(); c++) {
     float* value = rank_.v.data() + (c * share.kv_heads.size() + own_head) * dim;
     add_bias(rank_.ops, bias, dim, value);
-    const Column& column = step_.columns()[as_size(c)];
-    const int32_t block =
-        step_.blocks(column.sequence)[as_size(column.position / base::kKvBlockPositions)];
+    const int64_t position = step_.columns()[as_size(c)].position;
     rank_.ops.store_v(rank_.options.kv->type(), value, attention.value_dim,
-                      static_cast<int>(column.position % base::kKvBlockPositions),
-                      rank_.options.kv->v_block(layer, block, own_head));
+                      static_cast<int>(position % base::kKvBlockPositions),
+                      rank_.options.kv->v_block(layer, block_of(c), own_head));
   }
+}
+
+// The KV block that holds a column's position.
+int32_t Pass::block_of(int c) const {
+  const Column& column = step_.columns()[as_size(c)];
+  return step_.blocks(column.sequence)[as_size(column.position / base::kKvBlockPositions)];
 }
 
 // Turns a key and writes it into its block. `key` is changed.
 void Pass::store_key(size_t layer, int c, int64_t own_head, float* key) {
   rope(layer, c, key);
-  const Column& column = step_.columns()[as_size(c)];
-  const int32_t block =
-      step_.blocks(column.sequence)[as_size(column.position / base::kKvBlockPositions)];
+  const int64_t position = step_.columns()[as_size(c)].position;
   rank_.ops.store_k(rank_.options.kv->type(), key, rank_.spec.blocks[layer].attention.head_dim,
-                    static_cast<int>(column.position % base::kKvBlockPositions),
-                    rank_.options.kv->k_block(layer, block, own_head));
+                    static_cast<int>(position % base::kKvBlockPositions),
+                    rank_.options.kv->k_block(layer, block_of(c), own_head));
 }
 
 // Own heads of q and k after a norm over all heads. In decode (one column per sequence) keys are
@@ -231,7 +240,6 @@ void Pass::attend_head(size_t layer, int c, int64_t own_head) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const plan::BlockShare& share = rank_.share.blocks[layer];
-  const Column& column = step_.columns()[as_size(c)];
   const int64_t heads = share.heads.size();
   const bool own_q = attention.qk_norm == model::QkNorm::kFullWidth && redundant();
   const float* q =
@@ -244,7 +252,14 @@ void Pass::attend_head(size_t layer, int c, int64_t own_head) {
   rope(layer, c, head);
 
   const int64_t group = attention.heads / attention.kv_heads;
-  const int64_t kv_head = (share.heads.begin + own_head) / group - share.kv_heads.begin;
+  attend_over(layer, c, (share.heads.begin + own_head) / group - share.kv_heads.begin, head,
+              outgoing() + (c * heads + own_head) * attention.value_dim);
+}
+
+// One query, ready to be compared with the keys of a KV head, over all positions up to its own.
+void Pass::attend_over(size_t layer, int c, int64_t kv_head, const float* query, float* out) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const Column& column = step_.columns()[as_size(c)];
   const auto blocks = step_.blocks(column.sequence);
   const int64_t positions = column.position + 1;
   for (int64_t b = 0; b * base::kKvBlockPositions < positions; b++) {
@@ -252,15 +267,15 @@ void Pass::attend_head(size_t layer, int c, int64_t own_head) {
     scratch_.k_blocks[as_size(b)] = rank_.options.kv->k_block(layer, block, kv_head);
     scratch_.v_blocks[as_size(b)] = rank_.options.kv->v_block(layer, block, kv_head);
   }
-  rank_.ops.attend({.q = head,
+  rank_.ops.attend({.q = query,
                     .k_blocks = scratch_.k_blocks.data(),
                     .v_blocks = scratch_.v_blocks.data(),
                     .positions = positions,
                     .head_dim = attention.head_dim,
                     .value_dim = attention.value_dim,
-                    .scale = attention.scale,
+                    .scale = rank_.score_scale[layer],
                     .kv_type = rank_.options.kv->type(),
-                    .out = outgoing() + (c * heads + own_head) * attention.value_dim});
+                    .out = out});
 }
 
 void Pass::rope(size_t layer, int c, float* head) const {
@@ -281,7 +296,7 @@ base::Wait Pass::attention_output(size_t layer) {
   const plan::BlockShare& share = rank_.share.blocks[layer];
   const Matrix& output = weights.attention_output;
   const auto fill = [&](int64_t c, float* x) {
-    assemble([&](int r) { return share_of(r, layer).heads; }, attention.value_dim, c, x);
+    assemble([&](int r) { return share_of(r, layer).heads; }, attention.output_dim(), c, x);
   };
   const Activations* x = nullptr;
   base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(), {&output}, fill, &x);
@@ -303,10 +318,15 @@ base::Wait Pass::attention_output(size_t layer) {
     float* residual = rank_.hidden.data() + c * stride + rows.begin;
     float* y = out + c * stride + rows.begin;
     add_bias(rank_.ops, bias, rows.size(), y);
-    rank_.ops.add(residual, y, rows.size(), residual);
+    add_to_residual(y, rows.size(), residual);
     std::copy_n(residual, rows.size(), y);
   }
   return gather(as_size(columns() * stride));
+}
+
+// A product with 1 and its sum, rounded once, is the sum.
+void Pass::add_to_residual(const float* y, int64_t rows, float* residual) const {
+  rank_.ops.multiply_add(rank_.spec.residual_scale, y, rows, residual);
 }
 
 }  // namespace engine

@@ -29,6 +29,11 @@ class WaitTimer {
   std::chrono::steady_clock::time_point begin_;
 };
 
+void multiply_by(float factor, std::span<float> values) {
+  if (factor == 1) return;
+  for (float& value : values) value *= factor;
+}
+
 }  // namespace
 
 base::Wait Pass::run() {
@@ -146,6 +151,7 @@ base::Wait Pass::embed() {
     const std::byte* panel = table.panels + as_size(row / kernels::kPanelRows) * table.panel_bytes;
     kernels::dequantise_row(table.type, panel + row % kernels::kPanelRows * row_bytes, hidden,
                             outgoing() + c * hidden);
+    multiply_by(rank_.spec.embedding_scale, {outgoing() + c * hidden, as_size(hidden)});
   }
   const base::Wait wait = gather(as_size(columns() * hidden));
   if (wait != base::Wait::kOk) return wait;
@@ -199,6 +205,11 @@ base::Wait Pass::final_logits() {
               .first_entry = static_cast<int32_t>(first),
               .y = outgoing() + panels.begin * kernels::kPanelRows,
               .y_stride = as_size(output.rows)});
+    const plan::Range rows_done = own_rows(panels, output.rows);
+    for (size_t i = 0; i < count && !rows_done.empty(); i++) {
+      multiply_by(rank_.spec.logit_scale, {outgoing() + as_size(output.rows) * i + rows_done.begin,
+                                           as_size(rows_done.size())});
+    }
     wait = gather(count * as_size(output.rows));
     if (wait != base::Wait::kOk) return wait;
     if (!rank_.options.keeps_logits) continue;

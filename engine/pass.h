@@ -50,12 +50,17 @@ struct Activations {
 
 /// What one layer takes from the exchange, and the largest sizes over all layers.
 struct RankLimits {
-  int64_t heads_width = 0;      // own heads * max(head_dim, value_dim)
-  int64_t kv_width = 0;         // own KV heads * max(head_dim, value_dim)
-  int64_t attention_width = 0;  // all heads * max(head_dim, value_dim)
-  int64_t hidden_rows = 0;      // own hidden rows
-  int64_t entries = 0;          // expert slots per column, 1 if dense
-  int64_t width = 0;            // max width of one expert or dense layer
+  int64_t heads_width = 0;   // own heads * max(query_dim, value_dim)
+  int64_t kv_width = 0;      // own KV heads * max(head_dim, value_dim)
+  int64_t input_width = 0;   // input of any product but down
+  int64_t full_width = 0;    // all heads * head_dim where they are normed together
+  int64_t head = 0;          // max(head_dim, value_dim)
+  int64_t latent_width = 0;  // own heads * head_dim where a latent is cached
+  int64_t up_width = 0;      // input of a head's product with the latent's projections
+  int64_t hidden_rows = 0;   // own hidden rows
+  int64_t entries = 0;       // expert slots per column, 1 if dense
+  int64_t width = 0;         // max width of one expert or dense layer
+  int64_t shared_width = 0;  // of the shared experts
   int64_t experts = 0;
 };
 
@@ -90,19 +95,23 @@ struct Rank {
   std::vector<kernels::RopeTable> rope_tables;
   std::vector<int> rope_table_of;  // [layers] index into rope_tables
   int64_t rope_pairs_max = 0;
+  std::vector<float> score_scale;  // [layers] of q k
 
   // shared between the threads
   Barrier barrier;
-  Buffer<float> hidden;         // [columns][own hidden rows] residual stream
-  Buffer<float> q, k, v;        // [columns][own heads or KV heads * head size]
-  Buffer<float> down;           // [columns * entries][own hidden rows]
-  Buffer<float> cos, sin;       // [rope tables][columns][rope_pairs_max]
-  Activations normed;           // [columns] input of q k v, output, router, gate and up
-  Activations intermediate;     // [columns * entries] input of down
-  Buffer<float> logits;         // [logit columns][vocabulary], leader only
-  Buffer<int32_t> bad_logits;   // [logit columns] 1 if one of its logits is not finite
-  Buffer<int32_t> fault_layer;  // [columns], written by thread 0
-  Buffer<int32_t> identity;     // [columns * entries] 0, 1, 2, …
+  Buffer<float> hidden;        // [columns][own hidden rows] residual stream
+  Buffer<float> q, k, v;       // [columns][own heads or KV heads * head size]
+  Buffer<float> latent_heads;  // [columns][own heads * head_dim] absorbed queries, then results
+  Buffer<float> down;          // [columns * entries][own hidden rows]
+  Buffer<float> shared_down;   // [columns][own hidden rows]
+  Buffer<float> cos, sin;      // [rope tables][columns][rope_pairs_max]
+  Activations normed;          // [columns] input of q k v, output, router, gate and up
+  Activations intermediate;    // [columns * entries] input of down
+  Activations shared_intermediate;  // [columns] the same of the shared experts
+  Buffer<float> logits;             // [logit columns][vocabulary], leader only
+  Buffer<int32_t> bad_logits;       // [logit columns] 1 if one of its logits is not finite
+  Buffer<int32_t> fault_layer;      // [columns], written by thread 0
+  Buffer<int32_t> identity;         // [columns * entries] 0, 1, 2, …
 };
 
 /// What one thread has to itself; made by that thread, so that it lies on its node.
@@ -110,15 +119,19 @@ struct ThreadScratch {
   ThreadScratch(const Rank& rank, int thread);
 
   int thread;
-  uint64_t sequence = 0;     // of the next gather; the same on all threads of the group
-  Activations normed;        // [kRedundantColumns]
-  Activations intermediate;  // [kRedundantColumns * entries]
+  uint64_t sequence = 0;            // of the next gather; the same on all threads of the group
+  Activations normed;               // [kRedundantColumns]
+  Activations intermediate;         // [kRedundantColumns * entries]
+  Activations shared_intermediate;  // [kRedundantColumns]
+  Activations head_input;           // [columns] one head's input of k_up or v_up
   Buffer<float> q, k;      // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
-  Buffer<float> full;      // [heads * head_dim] one column of all heads; or of all experts' scores
+  Buffer<float> full;      // [full_width] one column of all heads; or of all experts' scores
+  Buffer<float> keys;      // [2 * experts] what a router's choice goes by
   Buffer<float> head;      // [head size]
   Buffer<float> up;        // [columns * entries][kUpRows]
   Buffer<int32_t> chosen;  // [columns * entries] expert of each slot
   Buffer<float> chosen_weight;  // [columns * entries]
+  Buffer<float> shared_weight;  // [columns]
   Buffer<int32_t> grouped;      // [columns * entries] slots ordered by expert
   Buffer<int32_t> group_begin;  // [experts + 1]
   Buffer<int32_t> faults;       // [columns]
@@ -177,6 +190,8 @@ class Pass {
 
   // attention.cc
   base::Wait attention(size_t layer);
+  base::Wait attention_input(size_t layer, std::initializer_list<const Matrix*> matrices,
+                             const Activations** x);
   base::Wait project(size_t layer);
   void finish_key(size_t layer, int64_t own_head);
   void finish_value(size_t layer, int64_t own_head);
@@ -184,17 +199,54 @@ class Pass {
   void store_key(size_t layer, int column, int64_t own_head, float* key);
   void attend(size_t layer);
   void attend_head(size_t layer, int column, int64_t own_head);
+  void attend_over(size_t layer, int column, int64_t kv_head, const float* query, float* out);
   base::Wait attention_output(size_t layer);
   void rope(size_t layer, int column, float* head) const;
+  void add_to_residual(const float* y, int64_t rows, float* residual) const;
+  int32_t block_of(int column) const;
+
+  // latent_attention.cc
+  base::Wait latent_attention(size_t layer);
+  base::Wait latent_down(size_t layer);
+  base::Wait latent_queries(size_t layer);
+  void store_latent(size_t layer, int column);
+  void absorb_queries(size_t layer);
+  void latent_attend(size_t layer);
+  void latent_values(size_t layer);
+  /// Where the products of a matrix per head end.
+  struct HeadOutput {
+    int64_t heads;        // own
+    float* y;             // first row of the first own head, column 0
+    int64_t head_stride;  // floats
+    int64_t column_stride;
+  };
+  void quantise_for(const Matrix& matrix, Activations& activations, size_t column) const;
+  template <class Fill>
+  void multiply_heads(const Matrix& matrix, const HeadOutput& output, Fill fill);
 
   // feed_forward.cc
   base::Wait feed_forward(size_t layer);
   base::Wait choose_experts(size_t layer, const Activations& x);
+  float shared_weight(size_t layer, int column) const;
   void group_by_expert(int experts, int used);
   std::span<const int32_t> entries_of(int64_t expert) const;
   int64_t entries_per_column(size_t layer) const;
+  /// One gate and up matrix, who goes through it and where that ends.
+  struct Gated {
+    const Matrix& gate;
+    const Matrix& up;
+    int64_t index;                     // which of the matrices
+    std::span<const int32_t> entries;  // output column of each product
+    int64_t entries_per_column;
+    float* out;  // [entries][own rows]
+  };
+  Gated gated(size_t layer, int64_t expert);
+  int64_t gated_count(size_t layer) const;
   void gate_and_up(size_t layer, const Activations& x);
+  void multiply_gated(const Gated& one, plan::Range panels, const Activations& x);
   base::Wait down(size_t layer);
+  void assemble_shared(size_t layer, int64_t column, float* out) const;
+  void weigh_and_add(size_t layer, plan::Range rows);
 
   /// Fills, and quantises for `matrices`, `count` columns of activations: each thread all of its
   /// own copy, or the threads together (then with a barrier). Returns where they are in `*out`.

@@ -17,23 +17,47 @@ int64_t width_of(const model::Block& block) {
   return block.experts ? block.experts->width : block.dense_width;
 }
 
+void raise(int64_t& limit, int64_t value) {
+  limit = std::max(limit, value);
+}
+
 RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share) {
   RankLimits limits;
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Block& block = spec.blocks[layer];
     const model::Attention& attention = block.attention;
     const plan::BlockShare& own = share.blocks[layer];
-    const auto raise = [](int64_t& limit, int64_t value) { limit = std::max(limit, value); };
     const int64_t head = std::max(attention.head_dim, attention.value_dim);
-    raise(limits.heads_width, own.heads.size() * head);
-    raise(limits.kv_width, own.kv_heads.size() * head);
-    raise(limits.attention_width, attention.heads * head);
+    raise(limits.head, head);
+    raise(limits.input_width,
+          std::max(spec.hidden, int64_t{attention.heads} * attention.output_dim()));
+    if (const auto& latent = attention.latent) {
+      raise(limits.heads_width, own.heads.size() * attention.query_dim());
+      raise(limits.latent_width, own.heads.size() * attention.head_dim);
+      raise(limits.up_width, std::max(latent->plain_dim, latent->rank));
+      raise(limits.input_width, latent->query_rank);
+    } else {
+      raise(limits.heads_width, own.heads.size() * head);
+      raise(limits.kv_width, own.kv_heads.size() * head);
+    }
+    if (attention.qk_norm == model::QkNorm::kFullWidth) {
+      raise(limits.full_width, int64_t{attention.heads} * attention.head_dim);
+    }
     raise(limits.hidden_rows, own.hidden.size());
     raise(limits.entries, entries_per_column(block));
     raise(limits.width, width_of(block));
+    raise(limits.shared_width, block.experts ? block.experts->shared_width : 0);
     raise(limits.experts, block.experts ? block.experts->count : 1);
   }
   return limits;
+}
+
+// YaRN stretches positions; models with a latent widen their scores with it.
+float scale_of(const model::Attention& attention) {
+  if (!attention.latent) return attention.scale;
+  const double factor = static_cast<double>(attention.rope.factor);
+  const double widening = 1 + attention.latent->score_log * kernels::log_f64(factor);
+  return static_cast<float>(static_cast<double>(attention.scale) * widening * widening);
 }
 
 kernels::RopeSpec rope_spec(const model::Rope& rope, const float* factors) {
@@ -49,6 +73,7 @@ kernels::RopeSpec rope_spec(const model::Rope& rope, const float* factors) {
   spec.original_context = rope.original_context;
   spec.ext_factor = static_cast<double>(rope.ext_factor);
   spec.attention_factor = static_cast<double>(rope.attention_factor);
+  spec.magnitude_log = rope.magnitude_log;
   spec.beta_fast = static_cast<double>(rope.beta_fast);
   spec.beta_slow = static_cast<double>(rope.beta_slow);
   if (factors != nullptr) spec.factors.assign(factors, factors + rope.dims / 2);
@@ -59,7 +84,8 @@ bool same_rope(const model::Rope& a, const model::Rope& b) {
   return a.style == b.style && a.dims == b.dims && a.base == b.base && a.scaling == b.scaling &&
          a.factor == b.factor && a.original_context == b.original_context &&
          a.ext_factor == b.ext_factor && a.attention_factor == b.attention_factor &&
-         a.beta_fast == b.beta_fast && a.beta_slow == b.beta_slow;
+         a.magnitude_log == b.magnitude_log && a.beta_fast == b.beta_fast &&
+         a.beta_slow == b.beta_slow;
 }
 
 }  // namespace
@@ -92,9 +118,12 @@ size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int
       const model::Block& block = spec.blocks[layer];
       const plan::BlockShare& own = share.blocks[layer];
       const int64_t per_column[] = {
-          own.heads.size() * block.attention.value_dim,
-          (own.heads.size() + own.kv_heads.size()) * block.attention.head_dim, own.experts.size(),
-          entries_per_column(block) * own.width.size()};
+          own.heads.size() * block.attention.output_dim(),
+          block.attention.qk_norm == model::QkNorm::kFullWidth
+              ? (own.heads.size() + own.kv_heads.size()) * block.attention.head_dim
+              : 0,
+          own.query_rank.size() + own.latent.size(), own.experts.size() + own.shared_router.size(),
+          entries_per_column(block) * own.width.size() + own.shared_width.size()};
       for (const int64_t n : per_column) floats = std::max(floats, columns_max * n);
     }
   }
@@ -114,9 +143,14 @@ Rank::Rank(const RankOptions& o)
   q = Buffer<float>(columns * as_size(limits.heads_width));
   k = Buffer<float>(columns * as_size(limits.kv_width));
   v = Buffer<float>(columns * as_size(limits.kv_width));
+  latent_heads = Buffer<float>(columns * as_size(limits.latent_width));
   down = Buffer<float>(entries * as_size(limits.hidden_rows));
-  normed = Activations(columns, std::max(spec.hidden, limits.attention_width));
+  normed = Activations(columns, limits.input_width);
   intermediate = Activations(entries, limits.width);
+  if (limits.shared_width > 0) {
+    shared_down = Buffer<float>(columns * as_size(limits.hidden_rows));
+    shared_intermediate = Activations(columns, limits.shared_width);
+  }
   if (o.keeps_logits) logits = Buffer<float>(as_size(o.shape.logit_columns_max * spec.vocabulary));
   fault_layer = Buffer<int32_t>(columns);
   bad_logits = Buffer<int32_t>(as_size(o.shape.logit_columns_max));
@@ -124,6 +158,7 @@ Rank::Rank(const RankOptions& o)
   std::iota(identity.data(), identity.data() + entries, 0);
 
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+    score_scale.push_back(scale_of(spec.blocks[layer].attention));
     const model::Rope& rope = spec.blocks[layer].attention.rope;
     size_t first = 0;  // the first layer with the same rope
     while (!same_rope(spec.blocks[first].attention.rope, rope)) first++;
@@ -145,15 +180,19 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   const size_t columns = as_size(rank.options.shape.columns_max);
   const size_t entries = columns * as_size(limits.entries);
   const size_t few = std::min<size_t>(kRedundantColumns, columns);
-  normed = Activations(few, std::max(rank.spec.hidden, limits.attention_width));
+  normed = Activations(few, limits.input_width);
   intermediate = Activations(few * as_size(limits.entries), limits.width);
   q = Buffer<float>(few * as_size(limits.heads_width));
   k = Buffer<float>(few * as_size(limits.kv_width));
-  full = Buffer<float>(as_size(std::max(limits.attention_width, limits.experts)));
-  head = Buffer<float>(as_size(limits.attention_width));
+  if (limits.shared_width > 0) shared_intermediate = Activations(few, limits.shared_width);
+  if (limits.up_width > 0) head_input = Activations(columns, limits.up_width);
+  full = Buffer<float>(as_size(std::max(limits.full_width, limits.experts)));
+  keys = Buffer<float>(as_size(2 * limits.experts));
+  head = Buffer<float>(as_size(limits.head));
   up = Buffer<float>(entries * kUpRows);
   chosen = Buffer<int32_t>(entries);
   chosen_weight = Buffer<float>(entries);
+  shared_weight = Buffer<float>(columns);
   grouped = Buffer<int32_t>(entries);
   group_begin = Buffer<int32_t>(as_size(limits.experts) + 1);
   faults = Buffer<int32_t>(columns);

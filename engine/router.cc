@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/math.h"
 
@@ -13,37 +14,77 @@ namespace {
 // normal half-precision number, as in the models' published code).
 constexpr float kWeightSumMin = 6.103515625e-5f;
 
+// Marks what was taken or must not be. A key may be any finite number.
+constexpr float kOut = -std::numeric_limits<float>::infinity();
+
+// Index of the largest of keys [count], the lower one on a tie.
+int32_t best_of(const float* keys, int32_t count) {
+  return static_cast<int32_t>(std::max_element(keys, keys + count) - keys);
+}
+
+float group_key(const RouteArgs& args, const float* keys, int32_t size) {
+  const int32_t best = best_of(keys, size);
+  if (args.selection_bias == nullptr) return keys[best];
+  float second = kOut;
+  for (int32_t i = 0; i < size; i++) {
+    if (i != best) second = std::max(second, keys[i]);
+  }
+  return size > 1 ? keys[best] + second : keys[best];
+}
+
+// Takes the experts of all but the best groups out of the choice.
+void keep_best_groups(const RouteArgs& args) {
+  const model::Experts& experts = args.experts;
+  if (experts.groups <= 1 || experts.groups_used >= experts.groups) return;
+  const int32_t size = experts.count / experts.groups;
+  float* group_keys = args.keys + experts.count;
+  for (int32_t g = 0; g < experts.groups; g++) {
+    group_keys[g] = group_key(args, args.keys + g * size, size);
+  }
+  for (int i = 0; i < experts.groups_used; i++) {
+    group_keys[best_of(group_keys, experts.groups)] = kOut;
+  }
+  for (int32_t g = 0; g < experts.groups; g++) {
+    if (group_keys[g] != kOut) std::fill_n(args.keys + g * size, size, kOut);
+  }
+}
+
 }  // namespace
 
-bool route(const model::Experts& experts, const kernels::Ops& ops, float* logits, int32_t* chosen,
-           float* weights) {
+bool route(const RouteArgs& args) {
+  const model::Experts& experts = args.experts;
+  float* scores = args.logits;
   const bool finite =
-      std::all_of(logits, logits + experts.count, [](float x) { return std::isfinite(x); });
+      std::all_of(scores, scores + experts.count, [](float x) { return std::isfinite(x); });
   if (!finite) {
     for (int i = 0; i < experts.used; i++) {
-      chosen[i] = i;
-      weights[i] = 0;
+      args.chosen[i] = i;
+      args.weights[i] = 0;
     }
     return false;
   }
   if (experts.score == model::RouterScore::kSoftmax) {
-    ops.softmax(logits, experts.count);
+    args.ops.softmax(scores, experts.count);
   } else {
-    std::transform(logits, logits + experts.count, logits, kernels::sigmoid_f32);
+    std::transform(scores, scores + experts.count, scores, kernels::sigmoid_f32);
   }
+  std::copy_n(scores, experts.count, args.keys);
+  if (args.selection_bias != nullptr) {
+    args.ops.add(args.keys, args.selection_bias, experts.count, args.keys);
+  }
+  keep_best_groups(args);
   float sum = 0;
   for (int i = 0; i < experts.used; i++) {
-    int32_t best = -1;
-    for (int32_t e = 0; e < experts.count; e++) {
-      const bool taken = std::find(chosen, chosen + i, e) != chosen + i;
-      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
-    }
-    chosen[i] = best;
-    weights[i] = logits[best];
-    sum += weights[i];
+    const int32_t best = best_of(args.keys, experts.count);
+    args.keys[best] = kOut;
+    args.chosen[i] = best;
+    args.weights[i] = scores[best];
+    sum += args.weights[i];
   }
   const float divisor = experts.normalise_weights ? std::max(sum, kWeightSumMin) : 1.0f;
-  for (int i = 0; i < experts.used; i++) weights[i] = weights[i] / divisor * experts.weight_scale;
+  for (int i = 0; i < experts.used; i++) {
+    args.weights[i] = args.weights[i] / divisor * experts.weight_scale;
+  }
   return true;
 }
 

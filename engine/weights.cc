@@ -1,5 +1,7 @@
 #include "engine/weights.h"
 
+#include <cstring>
+
 #include "engine/buffer.h"
 
 namespace engine {
@@ -36,12 +38,31 @@ class MapBuilder {
   }
   int add_vector(const model::TensorInfo* tensor) { return add_plain(tensor, {0, 1}); }
 
+  // The first `row_length` rows of neighbouring matrices, expanded and transposed. Rows of
+  // quantised blocks cannot be transposed as they are, and float32 keeps every weight exact.
+  int add_transposed(const model::TensorInfo* tensor, plan::Range matrices, int64_t matrix_rows,
+                     int64_t row_length) {
+    WeightSlice slice{.tensor = tensor,
+                      .type = kernels::TensorType::kF32,
+                      .row_length = row_length,
+                      .matrix_begin = matrices.begin,
+                      .matrix_count = matrices.size(),
+                      .matrix_rows = matrix_rows,
+                      .rows = {0, tensor->row_length()},
+                      .transposed = true};
+    return place(slice, kernels::layout_for(slice.type, ops_));
+  }
+
  private:
   int add(WeightSlice slice) { return add(slice, kernels::layout_for(slice.tensor->type, ops_)); }
   int add(WeightSlice slice, kernels::Layout layout) {
+    slice.type = slice.tensor->type;
+    slice.row_length = slice.tensor->row_length();
+    return place(slice, layout);
+  }
+  int place(WeightSlice slice, kernels::Layout layout) {
     slice.layout = layout;
-    slice.panel_bytes =
-        kernels::panel_bytes(layout, slice.tensor->type, slice.tensor->row_length());
+    slice.panel_bytes = kernels::panel_bytes(layout, slice.type, slice.row_length);
     const size_t panels =
         round_up(static_cast<size_t>(slice.rows.size()), kernels::kPanelRows) / kernels::kPanelRows;
     slice.matrix_bytes = panels * slice.panel_bytes;
@@ -77,6 +98,33 @@ BlockSlices map_attention(const model::Block& block, const model::BlockTensors& 
   return out;
 }
 
+BlockSlices map_latent_attention(const model::Block& block, const model::BlockTensors& tensors,
+                                 const plan::BlockShare& share, MapBuilder& builder) {
+  const model::Attention& attention = block.attention;
+  const model::Latent& latent = *attention.latent;
+  const plan::Range q_rows{share.heads.begin * attention.query_dim(),
+                           share.heads.end * attention.query_dim()};
+  BlockSlices out;
+  out.attention_norm = builder.add_vector(tensors.attention_norm);
+  out.q_down_norm = builder.add_vector(tensors.q_down_norm);
+  out.kv_down_norm = builder.add_vector(tensors.kv_down_norm);
+  out.q_down = builder.add_rows(tensors.q_down, share.query_rank);
+  out.kv_down = builder.add_rows(tensors.kv_down, share.latent);
+  out.q = builder.add_rows(tensors.q, q_rows);
+  out.q_up = builder.add_rows(tensors.q_up, q_rows);
+  if (tensors.kv_up != nullptr) {
+    const int64_t rows = latent.plain_dim + latent.value_dim;
+    out.k_up = builder.add_transposed(tensors.kv_up, share.heads, rows, latent.plain_dim);
+    out.v_up = builder.add_matrices(tensors.kv_up, share.heads, rows, {latent.plain_dim, rows});
+  } else {
+    out.k_up = builder.add_matrices(tensors.k_up, share.heads, latent.rank, {0, latent.rank});
+    out.v_up =
+        builder.add_matrices(tensors.v_up, share.heads, latent.value_dim, {0, latent.value_dim});
+  }
+  out.attention_output = builder.add_rows(tensors.attention_output, share.hidden);
+  return out;
+}
+
 void map_feed_forward(const model::Block& block, const model::BlockTensors& tensors,
                       const plan::BlockShare& share, MapBuilder& builder, BlockSlices& out) {
   out.ffn_norm = builder.add_vector(tensors.ffn_norm);
@@ -92,9 +140,29 @@ void map_feed_forward(const model::Block& block, const model::BlockTensors& tens
     out.up = builder.add_matrices(tensors.up, all, width, share.width);
   }
   out.down = builder.add_matrices(tensors.down, all, tensors.down->shape[1], share.hidden);
+  out.selection_bias = builder.add_vector(tensors.selection_bias);
+  out.shared_router = builder.add_plain(tensors.shared_router, share.shared_router);
+  out.shared_gate = builder.add_rows(tensors.shared_gate, share.shared_width);
+  out.shared_up = builder.add_rows(tensors.shared_up, share.shared_width);
+  out.shared_down = builder.add_rows(tensors.shared_down, share.hidden);
 }
 
 }  // namespace
+
+std::vector<std::byte> transposed_rows(kernels::TensorType type, std::span<const std::byte> rows,
+                                       int64_t row_length) {
+  const auto row_bytes = static_cast<size_t>(kernels::row_bytes(type, row_length));
+  const size_t count = rows.size() / row_bytes, length = as_size(row_length);
+  std::vector<float> row(length);
+  std::vector<std::byte> out(count * length * sizeof(float));
+  for (size_t r = 0; r < count; r++) {
+    kernels::dequantise_row(type, rows.data() + r * row_bytes, row_length, row.data());
+    for (size_t i = 0; i < length; i++) {
+      std::memcpy(out.data() + (i * count + r) * sizeof(float), &row[i], sizeof(float));
+    }
+  }
+  return out;
+}
 
 WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
                       const kernels::Ops& ops) {
@@ -110,7 +178,8 @@ WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
   map.rope_factors = builder.add_vector(model.rope_factors);
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
     const model::Block& block = model.spec.blocks[layer];
-    BlockSlices slices = map_attention(block, model.blocks[layer], share.blocks[layer], builder);
+    const auto map_of = block.attention.latent ? map_latent_attention : map_attention;
+    BlockSlices slices = map_of(block, model.blocks[layer], share.blocks[layer], builder);
     map_feed_forward(block, model.blocks[layer], share.blocks[layer], builder, slices);
     map.blocks.push_back(slices);
   }
@@ -132,10 +201,10 @@ struct Binder {
     const WeightSlice& slice = map.slices[static_cast<size_t>(index)];
     return {.panels = base + slice.offset,
             .layout = slice.layout,
-            .type = slice.tensor->type,
+            .type = slice.type,
             .activations = kernels::activation_format(slice.layout),
             .rows = slice.matrix_count > 0 ? slice.rows.size() : 0,
-            .k = slice.tensor->row_length(),
+            .k = slice.row_length,
             .panel_bytes = slice.panel_bytes,
             .matrix_bytes = slice.matrix_bytes};
   }
@@ -159,14 +228,26 @@ Weights bind_weights(const WeightMap& map, const std::byte* base) {
                               .k_bias = bind.vector(s.k_bias),
                               .v_bias = bind.vector(s.v_bias),
                               .attention_output_bias = bind.vector(s.attention_output_bias),
+                              .q_down_norm = bind.vector(s.q_down_norm),
+                              .kv_down_norm = bind.vector(s.kv_down_norm),
+                              .selection_bias = bind.vector(s.selection_bias),
                               .q = bind.matrix(s.q),
                               .k = bind.matrix(s.k),
                               .v = bind.matrix(s.v),
+                              .q_down = bind.matrix(s.q_down),
+                              .q_up = bind.matrix(s.q_up),
+                              .kv_down = bind.matrix(s.kv_down),
+                              .k_up = bind.matrix(s.k_up),
+                              .v_up = bind.matrix(s.v_up),
                               .attention_output = bind.matrix(s.attention_output),
                               .router = bind.matrix(s.router),
                               .gate = bind.matrix(s.gate),
                               .up = bind.matrix(s.up),
-                              .down = bind.matrix(s.down)});
+                              .down = bind.matrix(s.down),
+                              .shared_router = bind.matrix(s.shared_router),
+                              .shared_gate = bind.matrix(s.shared_gate),
+                              .shared_up = bind.matrix(s.shared_up),
+                              .shared_down = bind.matrix(s.shared_down)});
   }
   return weights;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,12 +26,17 @@ inline constexpr size_t kSliceAlignment = 128;
 ///   offset: matrix 0: panel 0, panel 1, …   matrix 1: panel 0, …     (panels of 16 rows)
 struct WeightSlice {
   const model::TensorInfo* tensor = nullptr;
+  kernels::TensorType type = kernels::TensorType::kF32;  // of the rows as they are packed
+  int64_t row_length = 0;
   kernels::Layout layout = kernels::Layout::kRows;
   int64_t matrix_begin = 0;  // first matrix taken
   int64_t matrix_count = 1;
   int64_t matrix_rows = 0;  // rows of a whole matrix in the file
   plan::Range rows;         // taken of each matrix
-  uint64_t offset = 0;      // from the start of the rank's weights
+  // The first `row_length` rows of each matrix of the file, expanded to float32 and transposed:
+  // row r holds weight r of each of them.
+  bool transposed = false;
+  uint64_t offset = 0;  // from the start of the rank's weights
   size_t panel_bytes = 0;
   size_t matrix_bytes = 0;  // of the rows taken of one matrix, padded to whole panels
 
@@ -42,7 +48,10 @@ struct BlockSlices {
   int attention_norm = -1, q = -1, k = -1, v = -1, attention_output = -1;
   int q_bias = -1, k_bias = -1, v_bias = -1, attention_output_bias = -1;
   int q_norm = -1, k_norm = -1;
-  int ffn_norm = -1, router = -1, gate = -1, up = -1, down = -1;
+  int q_down = -1, q_down_norm = -1, q_up = -1;
+  int kv_down = -1, kv_down_norm = -1, k_up = -1, v_up = -1;
+  int ffn_norm = -1, router = -1, selection_bias = -1, gate = -1, up = -1, down = -1;
+  int shared_router = -1, shared_gate = -1, shared_up = -1, shared_down = -1;
 };
 
 struct WeightMap {
@@ -51,6 +60,10 @@ struct WeightMap {
   int token_embedding = -1, output_norm = -1, output = -1, rope_factors = -1;
   uint64_t bytes = 0;  // of all slices
 };
+
+/// GGUF rows of `row_length` weights each as float32, transposed: what a slice that says so packs.
+std::vector<std::byte> transposed_rows(kernels::TensorType type, std::span<const std::byte> rows,
+                                       int64_t row_length);
 
 /// The model, share and ops must outlive nothing; the tensors borrowed by the slices must outlive
 /// the map.
@@ -83,12 +96,22 @@ struct BlockWeights {
   const float* k_bias = nullptr;                 // [kv_heads * head_dim]
   const float* v_bias = nullptr;                 // [kv_heads * value_dim]
   const float* attention_output_bias = nullptr;  // [hidden]
+  const float* q_down_norm = nullptr;            // [query rank]
+  const float* kv_down_norm = nullptr;           // [latent rank]
+  const float* selection_bias = nullptr;         // [experts]
   Matrix q;                                      // own heads * head_dim rows
   Matrix k, v;                                   // one matrix per own KV head
-  Matrix attention_output;                       // own hidden rows
-  Matrix router;                                 // own experts' rows
-  Matrix gate, up;                               // own width rows; one matrix per expert
-  Matrix down;                                   // own hidden rows; one matrix per expert
+  Matrix q_down;                                 // own query rank rows
+  Matrix q_up;                                   // own heads * query_dim rows
+  Matrix kv_down;                                // own latent rows
+  Matrix k_up, v_up;              // one matrix per own head: [latent] or [value] rows
+  Matrix attention_output;        // own hidden rows
+  Matrix router;                  // own experts' rows
+  Matrix gate, up;                // own width rows; one matrix per expert
+  Matrix down;                    // own hidden rows; one matrix per expert
+  Matrix shared_router;           // one row, on one rank
+  Matrix shared_gate, shared_up;  // own shared width rows
+  Matrix shared_down;             // own hidden rows
 };
 
 struct Weights {

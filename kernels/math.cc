@@ -155,7 +155,7 @@ RopeTable::RopeTable(const RopeSpec& spec) : dims_(spec.dims), magnitude_(1) {
   double high = 0;
   if (spec.scaling == RopeScaling::kYarn) {
     CHECK(spec.original_context > 0, "YaRN needs the context the model was trained on");
-    magnitude_ = spec.attention_factor * (1 + 0.1 * log_f64(spec.factor));
+    magnitude_ = spec.attention_factor * (1 + spec.magnitude_log * log_f64(spec.factor));
     const auto pair_with_turns = [&](double turns) {
       const double context = static_cast<double>(spec.original_context);
       return n * log_f64(context / (turns * 2 * kPi)) / (2 * log_base);

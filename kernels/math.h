@@ -34,7 +34,8 @@ struct RopeSpec {
   double factor = 1;             // context extension, >= 1
   int64_t original_context = 0;  // positions trained on, for YaRN
   double ext_factor = 1;         // YaRN: share of extrapolation
-  double attention_factor = 1;   // YaRN: multiplies cos and sin, with 1 + 0.1 ln(factor)
+  double attention_factor = 1;   // YaRN: multiplies cos and sin, with
+  double magnitude_log = 0.1;    // 1 + magnitude_log * ln(factor)
   double beta_fast = 32;
   double beta_slow = 1;
   std::vector<float> factors = {};  // [dims / 2] divisors of the frequencies (rope_freqs), or empty

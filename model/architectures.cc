@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "base/limits.h"
+#include "model/architecture.h"
 #include "model/model_builder.h"
 #include "model/printable.h"
 
@@ -17,67 +17,65 @@ using base::Error;
 using base::Result;
 using base::Status;
 
-// Qwen3 with experts: queries and keys normed per head, the chosen weights sum to 1.
-Status build_qwen3moe(ModelBuilder& builder) {
-  RETURN_IF_ERROR(builder.start(RopeStyle::kHalves));
-  for (int layer = 0; layer < builder.layer_count(); ++layer) {
-    RETURN_IF_ERROR(builder.attention(layer));
-    RETURN_IF_ERROR(builder.qk_norm(layer));
-    RETURN_IF_ERROR(builder.expert_feed_forward(layer, {.normalise_weights = true}));
-  }
-  return {};
-}
+constexpr std::string_view kSharedAfterDense[] = {kSharedCount, kLeadingDense};
+constexpr std::string_view kErnieKeys[] = {kSharedCount, kLeadingDense, kExpertStep};
+constexpr std::string_view kGraniteKeys[] = {kSharedCount, kLogitScale, kResidualScale,
+                                             kEmbeddingScale};
+constexpr std::string_view kSharedOnly[] = {kSharedCount};
 
-Status build_qwen3(ModelBuilder& builder) {
-  RETURN_IF_ERROR(builder.start(RopeStyle::kHalves));
-  for (int layer = 0; layer < builder.layer_count(); ++layer) {
-    RETURN_IF_ERROR(builder.attention(layer));
-    RETURN_IF_ERROR(builder.qk_norm(layer));
-    RETURN_IF_ERROR(builder.dense_feed_forward(layer));
-  }
-  return {};
-}
+constexpr std::string_view kDeepseekKeys[] = {kSharedCount, kLeadingDense, kGroupCount, kYarnLog};
 
-// OLMoE: queries and keys normed over their full width, weights used as the softmax gave them.
-Status build_olmoe(ModelBuilder& builder) {
-  RETURN_IF_ERROR(builder.start(RopeStyle::kHalves));
-  for (int layer = 0; layer < builder.layer_count(); ++layer) {
-    RETURN_IF_ERROR(builder.attention(layer));
-    RETURN_IF_ERROR(builder.qk_norm(layer));
-    RETURN_IF_ERROR(builder.expert_feed_forward(layer, {.width_from_feed_forward = true}));
-  }
-  return {};
-}
-
-// Llama, Mistral and, with experts, Mixtral. Their converters permute the rows of q and k so that
-// rope turns neighbouring elements.
-Status build_llama(ModelBuilder& builder) {
-  RETURN_IF_ERROR(builder.start(RopeStyle::kInterleaved));
-  const std::string key = builder.keys().name("expert_count");
-  ASSIGN_OR_RETURN(const int64_t experts,
-                   builder.keys().metadata().integer_or(key, 0, 0, base::kExpertsMax));
-  const ExpertRule rule = {.normalise_weights = true, .width_from_feed_forward = true};
-  for (int layer = 0; layer < builder.layer_count(); ++layer) {
-    RETURN_IF_ERROR(builder.attention(layer));
-    RETURN_IF_ERROR(experts > 0 ? builder.expert_feed_forward(layer, rule)
-                                : builder.dense_feed_forward(layer));
-  }
-  return {};
-}
-
-struct Architecture {
-  std::string_view name;
-  Status (*build)(ModelBuilder&);
-};
 constexpr Architecture kArchitectures[] = {
-    {"llama", build_llama},
-    {"olmoe", build_olmoe},
-    {"qwen3", build_qwen3},
-    {"qwen3moe", build_qwen3moe},
+    // DeepSeek V2, V3 and R1, Kimi K2.
+    {.name = "deepseek2",
+     .rope = RopeStyle::kInterleaved,
+     .latent_attention = true,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.selection_bias = Presence::kOptional},
+     .applies = kDeepseekKeys},
+    {.name = "dots1",
+     .qk_norm = Presence::kRequired,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.normalise_weights = true,
+                 .score = RouterScore::kSigmoid,
+                 .selection_bias = Presence::kOptional},
+     .applies = kSharedAfterDense},
+    {.name = "ernie4_5-moe",
+     .rope = RopeStyle::kInterleaved,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.normalise_weights = true, .selection_bias = Presence::kOptional},
+     .applies = kErnieKeys},
+    {.name = "granitemoe",
+     .rope = RopeStyle::kInterleaved,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.normalise_weights = true, .width_from_feed_forward = true},
+     .applies = kGraniteKeys},
+    // Llama, Mistral and, with experts, Mixtral. Their converters permute the rows of q and k so
+    // that rope turns neighbouring elements.
+    {.name = "llama",
+     .rope = RopeStyle::kInterleaved,
+     .feed_forward = FeedForward::kExpertsIfCounted,
+     .experts = {.normalise_weights = true, .width_from_feed_forward = true}},
+    // Queries and keys normed over their full width, weights used as the softmax gave them.
+    {.name = "olmoe",
+     .qk_norm = Presence::kRequired,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.width_from_feed_forward = true}},
+    {.name = "qwen2", .qkv_bias = Presence::kRequired},
+    {.name = "qwen2moe",
+     .qkv_bias = Presence::kRequired,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.shared_width_from_feed_forward = true, .shared_router = Presence::kRequired},
+     .applies = kSharedOnly},
+    {.name = "qwen3", .qk_norm = Presence::kRequired},
+    {.name = "qwen3moe",
+     .qk_norm = Presence::kRequired,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.normalise_weights = true}},
 };
 
 Result<Model> build(std::unique_ptr<const Directory> directory) {
-  ASSIGN_OR_RETURN(std::string name, directory->metadata.string("general.architecture"));
+  ASSIGN_OR_RETURN(const std::string name, directory->metadata.string("general.architecture"));
   const auto* found = std::ranges::find(kArchitectures, name, &Architecture::name);
   if (found == std::end(kArchitectures)) {
     std::string known;
@@ -85,12 +83,15 @@ Result<Model> build(std::unique_ptr<const Directory> directory) {
     return Error{Code::kUnsupported, cat("metadata key 'general.architecture' is '",
                                          printable(name), "'; known are ", known)};
   }
-  ModelBuilder builder(std::move(directory), std::move(name));
-  RETURN_IF_ERROR(found->build(builder));
-  return builder.finish();
+  ModelBuilder builder(std::move(directory), *found);
+  return builder.build();
 }
 
 }  // namespace
+
+bool Architecture::has(std::string_view key) const {
+  return std::ranges::find(applies, key) != applies.end();
+}
 
 Result<Model> build_model(std::unique_ptr<const Directory> directory) {
   const std::string path = directory->files.empty() ? "model" : directory->files[0].path;

@@ -64,6 +64,7 @@ struct Rope {
   int64_t original_context = 0;
   float ext_factor = 1;
   float attention_factor = 1;
+  double magnitude_log = 0.1;  // YaRN: cos and sin are multiplied by 1 + this * ln(factor)
   float beta_fast = 32;
   float beta_slow = 1;
 };
@@ -73,13 +74,29 @@ enum class QkNorm {
   kPerHead,    // weights [head_dim], each head on its own
   kFullWidth,  // weights [heads * head_dim], over all heads at once
 };
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values of all heads are
+/// projections of one normed vector per position, the latent, and of one rotated key part. In the
+/// absorbed form the projections are applied to queries and results instead.
+struct Latent {
+  int query_rank = 0;    // width of the compressed input of queries; 0: the layer's input itself
+  int rank = 0;          // width of the latent
+  int plain_dim = 0;     // of a head's query and key: the part that is not rotated
+  int value_dim = 0;     // of a head's result
+  double score_log = 0;  // YaRN: scores are multiplied by (1 + this * ln(rope.factor))^2
+};
 struct Attention {
   int heads = 0, kv_heads = 0;
-  int head_dim = 0;   // of q and k
-  int value_dim = 0;  // of v
+  int head_dim = 0;   // of q and k; with a latent: rank + rope.dims
+  int value_dim = 0;  // of v; with a latent: rank
   float scale = 0;    // of q k
   QkNorm qk_norm = QkNorm::kNone;
   Rope rope;
+  std::optional<Latent> latent;  // then one "KV head", which is the latent itself
+
+  /// Width of a head's query as it is projected, and of a head's result.
+  int query_dim() const { return latent ? latent->plain_dim + rope.dims : head_dim; }
+  int output_dim() const { return latent ? latent->value_dim : value_dim; }
 };
 
 enum class RouterScore { kSoftmax, kSigmoid };
@@ -89,6 +106,11 @@ struct Experts {
   RouterScore score = RouterScore::kSoftmax;
   bool normalise_weights = false;  // of the chosen experts, to sum 1
   float weight_scale = 1;
+  // Experts lie in equal groups; only those of the best groups are chosen.
+  int groups = 1, groups_used = 1;
+  // Experts that every token uses, as one of this width; 0: none.
+  int64_t shared_width = 0;
+  bool weighs_shared = false;  // by a sigmoid, as BlockTensors::shared_router says
 };
 
 enum class Activation { kSilu };
@@ -110,7 +132,10 @@ struct ModelSpec {
   int64_t token_count = 0;
   int64_t hidden = 0;
   float norm_epsilon = 0;
-  int64_t context = 0;  // positions trained on
+  int64_t context = 0;        // positions trained on
+  float embedding_scale = 1;  // multiplies what is looked up
+  float residual_scale = 1;   // multiplies what attention and feed-forward add
+  float logit_scale = 1;      // multiplies the logits
   std::vector<Block> blocks;
 };
 
@@ -122,8 +147,18 @@ struct BlockTensors {
   const TensorInfo *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
   const TensorInfo* attention_output_bias = nullptr;
   const TensorInfo *q_norm = nullptr, *k_norm = nullptr;
+  // Latent attention; q above is then absent if queries have a rank.
+  const TensorInfo *q_down = nullptr, *q_down_norm = nullptr;    // [hidden, query rank]
+  const TensorInfo* q_up = nullptr;                              // [query rank, heads * query dim]
+  const TensorInfo *kv_down = nullptr, *kv_down_norm = nullptr;  // [hidden, rank + rope]
+  const TensorInfo* k_up = nullptr;                              // [plain dim, rank, heads]
+  const TensorInfo* v_up = nullptr;                              // [rank, value dim, heads]
+  const TensorInfo* kv_up = nullptr;  // instead: [rank, heads * (plain dim rows, value dim rows)]
   const TensorInfo* ffn_norm = nullptr;
-  const TensorInfo* router = nullptr;                                // [hidden, experts]
+  const TensorInfo* router = nullptr;          // [hidden, experts]
+  const TensorInfo* selection_bias = nullptr;  // [experts], added to scores for the choice only
+  const TensorInfo* shared_router = nullptr;   // [hidden]: sigmoid of it weighs the shared experts
+  const TensorInfo *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   const TensorInfo *gate = nullptr, *up = nullptr, *down = nullptr;  // dense, or of all experts
   const TensorInfo* gate_up = nullptr;  // instead of gate and up: gate rows, then up rows
 };

@@ -61,18 +61,27 @@ base::Result<Plan> plan_rows(const model::ModelSpec& spec, const RowsOptions& op
   }
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Block& block = spec.blocks[layer];
-    const auto heads = split_rows(block.attention.heads, shares, 1);
-    const auto hidden = split_rows(spec.hidden, shares, base::kSliceRows);
-    const auto experts =
-        split_rows(block.experts ? block.experts->count : 0, shares, base::kSliceRows);
-    const auto width = split_rows(block.experts ? block.experts->width : block.dense_width, shares,
-                                  base::kSliceRows);
+    const model::Attention& attention = block.attention;
+    const auto rows = [&](int64_t total) { return split_rows(total, shares, base::kSliceRows); };
+    const auto& experts = block.experts;
+    const auto heads = split_rows(attention.heads, shares, 1);
+    const auto hidden = rows(spec.hidden);
+    const auto routed = rows(experts ? experts->count : 0);
+    const auto width = rows(experts ? experts->width : block.dense_width);
+    const auto shared_width = rows(experts ? experts->shared_width : 0);
+    const auto shared_router = rows(experts && experts->weighs_shared ? 1 : 0);
+    const auto query_rank = rows(attention.latent ? attention.latent->query_rank : 0);
+    const auto latent = rows(attention.latent ? attention.head_dim : 0);
     for (size_t rank = 0; rank < shares.size(); rank++) {
       plan.ranks[rank].blocks[layer] = {.heads = heads[rank],
-                                        .kv_heads = kv_heads_of(heads[rank], block.attention),
+                                        .kv_heads = kv_heads_of(heads[rank], attention),
                                         .hidden = hidden[rank],
-                                        .experts = experts[rank],
-                                        .width = width[rank]};
+                                        .experts = routed[rank],
+                                        .width = width[rank],
+                                        .shared_width = shared_width[rank],
+                                        .shared_router = shared_router[rank],
+                                        .query_rank = query_rank[rank],
+                                        .latent = latent[rank]};
     }
   }
   return plan;

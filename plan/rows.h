@@ -26,11 +26,15 @@ struct Range {
 
 /// What one rank owns of one layer.
 struct BlockShare {
-  Range heads;     // query heads
-  Range kv_heads;  // KV heads that these touch; empty without query heads
-  Range hidden;    // rows of the attention output and of the down projections
-  Range experts;   // rows of the router
-  Range width;     // rows of gate and up, of every expert or of the dense feed-forward
+  Range heads;          // query heads
+  Range kv_heads;       // KV heads that these touch; empty without query heads
+  Range hidden;         // rows of the attention output and of the down projections
+  Range experts;        // rows of the router
+  Range width;          // rows of gate and up, of every expert or of the dense feed-forward
+  Range shared_width;   // the same of the shared experts
+  Range shared_router;  // the one row that weighs them; empty on all ranks but one
+  Range query_rank;     // rows of the compressed queries (latent attention)
+  Range latent;         // rows of the latent and of the rotated key part behind it
 };
 
 /// What one rank owns.

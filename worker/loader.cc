@@ -71,7 +71,10 @@ std::vector<Span> spans_of(const engine::WeightMap& map) {
   for (const engine::WeightSlice& slice : map.slices) {
     const int64_t panels = (slice.rows.size() + kernels::kPanelRows - 1) / kernels::kPanelRows;
     const int64_t row_bytes = kernels::row_bytes(slice.tensor->type, slice.tensor->row_length());
-    const int64_t step = std::max<int64_t>(1, kSpanBytes / (row_bytes * kernels::kPanelRows));
+    // A transposed matrix needs all its rows in the file for any row of its own.
+    const int64_t step = slice.transposed
+                             ? panels
+                             : std::max<int64_t>(1, kSpanBytes / (row_bytes * kernels::kPanelRows));
     for (int64_t m = 0; m < slice.matrix_count; m++) {
       for (int64_t p = 0; p < panels; p += step) {
         spans.push_back({&slice, m, p, std::min(p + step, panels)});
@@ -115,25 +118,28 @@ class Loading {
   base::Status load(const Span& span, std::vector<std::byte>& rows) {
     const engine::WeightSlice& slice = *span.slice;
     const model::TensorInfo& tensor = *slice.tensor;
-    const int64_t row_bytes = kernels::row_bytes(tensor.type, tensor.row_length());
+    const int64_t file_row_bytes = kernels::row_bytes(tensor.type, tensor.row_length());
     const int64_t first = span.panel_begin * kernels::kPanelRows;
     const int64_t last = std::min(span.panel_end * kernels::kPanelRows, slice.rows.size());
-    rows.resize(static_cast<size_t>((last - first) * row_bytes));
-    const int64_t file_row =
-        (slice.matrix_begin + span.matrix) * slice.matrix_rows + slice.rows.begin + first;
-    RETURN_IF_ERROR(read(tensor, file_row * row_bytes, rows));
-    if (!kernels::rows_finite(tensor.type, rows.data(), last - first, tensor.row_length())) {
+    const int64_t file_rows = slice.transposed ? slice.row_length : last - first;
+    rows.resize(static_cast<size_t>(file_rows * file_row_bytes));
+    const int64_t file_row = (slice.matrix_begin + span.matrix) * slice.matrix_rows +
+                             (slice.transposed ? 0 : slice.rows.begin + first);
+    RETURN_IF_ERROR(read(tensor, file_row * file_row_bytes, rows));
+    if (!kernels::rows_finite(tensor.type, rows.data(), file_rows, tensor.row_length())) {
       return base::Error{base::Code::kBrokenFile,
                          base::cat("tensor ", tensor.name,
                                    " holds a scale or weight that is not a finite number; the file "
                                    "is damaged, fetch it again")};
     }
+    if (slice.transposed) rows = engine::transposed_rows(tensor.type, rows, tensor.row_length());
+    const int64_t row_bytes = kernels::row_bytes(slice.type, slice.row_length);
     std::byte* out = memory_ + slice.offset + static_cast<size_t>(span.matrix) * slice.matrix_bytes;
     for (int64_t p = span.panel_begin; p < span.panel_end; p++) {
       const int64_t row = p * kernels::kPanelRows - first;
       const int64_t count = std::min<int64_t>(kernels::kPanelRows, last - first - row);
-      kernels::pack_panel(slice.layout, tensor.type, rows.data() + row * row_bytes,
-                          static_cast<int>(count), tensor.row_length(),
+      kernels::pack_panel(slice.layout, slice.type, rows.data() + row * row_bytes,
+                          static_cast<int>(count), slice.row_length,
                           out + static_cast<size_t>(p) * slice.panel_bytes);
     }
     done_bytes_.fetch_add(

@@ -157,10 +157,10 @@ base::Result<shm::ArenaPlan> RankHost::plan_arena() const {
     ASSIGN_OR_RETURN(
         const uint64_t offset,
         arena.reserve({.name = slice.tensor->name + (lookup ? "/lookup" : ""),
-                       .type = static_cast<uint32_t>(slice.tensor->type),
+                       .type = static_cast<uint32_t>(slice.type),
                        .layout = static_cast<uint32_t>(slice.layout),
                        .rows = static_cast<uint64_t>(slice.matrix_count * slice.rows.size()),
-                       .row_length = static_cast<uint64_t>(slice.tensor->row_length()),
+                       .row_length = static_cast<uint64_t>(slice.row_length),
                        .first_row = static_cast<uint64_t>(slice.matrix_begin * slice.matrix_rows +
                                                           slice.rows.begin),
                        .bytes = slice.bytes()}));

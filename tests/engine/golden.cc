@@ -66,6 +66,25 @@ GoldenSequence sequence_of(const json::value& v) {
 
 }  // namespace
 
+namespace {
+
+GoldenCase read_case(const std::filesystem::path& folder, std::string_view name,
+                     const json::value& info) {
+  GoldenCase one;
+  one.name = std::string(name);
+  one.path = folder / "models" / std::string(info.at("files").at(0).as_string());
+  one.architecture = std::string(info.at("architecture").as_string());
+  one.mean_max = info.at("tolerance").at("mean_abs").to_number<double>();
+  one.difference_max = info.at("tolerance").at("max_abs").to_number<double>();
+  const json::value data = read_json(folder / "models" / (one.name + ".json"));
+  for (const json::value& s : data.at("reference").as_array()) {
+    one.reference.push_back(sequence_of(s));
+  }
+  return one;
+}
+
+}  // namespace
+
 std::vector<GoldenCase> golden_cases(const std::vector<std::string>& architectures,
                                      bool* complete) {
   const std::filesystem::path folder = golden_folder(complete);
@@ -79,17 +98,7 @@ std::vector<GoldenCase> golden_cases(const std::vector<std::string>& architectur
     }
     const auto path = folder / "models" / std::string(info.at("files").at(0).as_string());
     if (!std::filesystem::exists(path)) continue;
-    GoldenCase one;
-    one.name = std::string(name);
-    one.path = path;
-    one.architecture = architecture;
-    one.mean_max = info.at("tolerance").at("mean_abs").to_number<double>();
-    one.difference_max = info.at("tolerance").at("max_abs").to_number<double>();
-    const json::value data = read_json(folder / "models" / (one.name + ".json"));
-    for (const json::value& s : data.at("reference").as_array()) {
-      one.reference.push_back(sequence_of(s));
-    }
-    cases.push_back(std::move(one));
+    cases.push_back(read_case(folder, name, info));
   }
   std::sort(cases.begin(), cases.end(),
             [](const GoldenCase& a, const GoldenCase& b) { return a.name < b.name; });
@@ -97,9 +106,10 @@ std::vector<GoldenCase> golden_cases(const std::vector<std::string>& architectur
 }
 
 GoldenCase golden_case(const std::string& name) {
-  for (GoldenCase& one : golden_cases({"qwen3moe", "olmoe", "llama", "qwen3", "qwen2"})) {
-    if (one.name == name) return std::move(one);
-  }
+  const std::filesystem::path folder = golden_folder(nullptr);
+  const json::value manifest = read_json(folder / "manifest.json");
+  const auto* info = manifest.at("cases").as_object().if_contains(name);
+  if (info != nullptr) return read_case(folder, name, *info);
   ADD_FAILURE() << "no golden case " << name;
   return {};
 }

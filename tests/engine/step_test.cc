@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <random>
 
 #include "base/limits.h"
@@ -103,9 +104,76 @@ TEST(Router, ChoosesTheBestAndTheLowerIdOnATie) {
   float logits[] = {1, 2, 2, -1, 2, 0};
   int32_t chosen[3];
   float weights[3];
-  ASSERT_TRUE(route(experts, **ops, logits, chosen, weights));
+  float keys[12];
+  ASSERT_TRUE(route({.experts = experts,
+                     .ops = **ops,
+                     .logits = logits,
+                     .keys = keys,
+                     .chosen = chosen,
+                     .weights = weights}));
   EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 3), (std::vector<int32_t>{1, 2, 4}));
   for (const float w : weights) EXPECT_NEAR(w, 1.0 / 3, 1e-6);
+}
+
+// A bias decides who is chosen and not how much they count.
+TEST(Router, TheSelectionBiasIsForTheChoiceOnly) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  const model::Experts experts{.count = 4, .used = 2, .score = model::RouterScore::kSigmoid};
+  const float bias[] = {0, 10, 0, -10};
+  float logits[] = {1, -2, 0, 5}, keys[8], weights[2];
+  int32_t chosen[2];
+  ASSERT_TRUE(route({.experts = experts,
+                     .ops = **ops,
+                     .logits = logits,
+                     .selection_bias = bias,
+                     .keys = keys,
+                     .chosen = chosen,
+                     .weights = weights}));
+  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 2), (std::vector<int32_t>{1, 0}));
+  EXPECT_NEAR(weights[0], 1 / (1 + std::exp(2.0)), 1e-6);
+  EXPECT_NEAR(weights[1], 1 / (1 + std::exp(-1.0)), 1e-6);
+}
+
+// Groups of two: by their best expert without a bias, by the sum of two with one.
+TEST(Router, OnlyExpertsOfTheBestGroupsAreChosen) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  model::Experts experts{.count = 6, .used = 2, .score = model::RouterScore::kSigmoid};
+  experts.groups = 3;
+  experts.groups_used = 1;
+  const float none[6] = {};
+  for (const float* bias : {static_cast<const float*>(nullptr), none}) {
+    float logits[] = {2, 1, 3, -9, 0, 0}, keys[12], weights[2];
+    int32_t chosen[2];
+    ASSERT_TRUE(route({.experts = experts,
+                       .ops = **ops,
+                       .logits = logits,
+                       .selection_bias = bias,
+                       .keys = keys,
+                       .chosen = chosen,
+                       .weights = weights}));
+    const std::vector<int32_t> got(chosen, chosen + 2);
+    EXPECT_EQ(got, bias == nullptr ? (std::vector<int32_t>{2, 3}) : (std::vector<int32_t>{0, 1}));
+  }
+}
+
+// The lower group and the lower expert win ties, as everywhere.
+TEST(Router, TiesOfGroupsGoToTheLowerOne) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  model::Experts experts{.count = 6, .used = 3};
+  experts.groups = 3;
+  experts.groups_used = 2;
+  float logits[6] = {}, keys[12], weights[3];
+  int32_t chosen[3];
+  ASSERT_TRUE(route({.experts = experts,
+                     .ops = **ops,
+                     .logits = logits,
+                     .keys = keys,
+                     .chosen = chosen,
+                     .weights = weights}));
+  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 3), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(Router, NonFiniteScoresGiveDistinctIdsAndNoWeight) {
@@ -116,7 +184,13 @@ TEST(Router, NonFiniteScoresGiveDistinctIdsAndNoWeight) {
     float logits[] = {1, bad, 3, 2};
     int32_t chosen[3] = {7, 7, 7};
     float weights[3];
-    EXPECT_FALSE(route(experts, **ops, logits, chosen, weights));
+    float keys[8];
+    EXPECT_FALSE(route({.experts = experts,
+                        .ops = **ops,
+                        .logits = logits,
+                        .keys = keys,
+                        .chosen = chosen,
+                        .weights = weights}));
     for (int i = 0; i < 3; i++) {
       EXPECT_EQ(chosen[i], i);
       EXPECT_EQ(weights[i], 0);
@@ -164,9 +238,17 @@ TEST(Team, RefusesACpuThatDoesNotExist) {
   EXPECT_FALSE(ThreadTeam::start({-1, 100'000}).ok());
 }
 
-// A decode step: no allocation on any thread of any rank, at most six waits in a layer.
-TEST(Decode, AllocatesNothingAndWaitsAtMostSixTimesALayer) {
-  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "mixtral-f16", "qwen3-tied-f16"}) {
+// A decode step: no allocation on any thread of any rank, at most six waits in a layer, nine where
+// attention goes through a latent.
+TEST(Decode, AllocatesNothingAndWaitsSeldom) {
+  struct Bound {
+    const char* name;
+    uint64_t waits_min, waits_max;
+  };
+  for (const auto& [name, waits_min, waits_max] :
+       {Bound{"qwen3moe-q4_k", 4, 6}, Bound{"olmoe-f32", 4, 6}, Bound{"mixtral-f16", 4, 6},
+        Bound{"qwen3-tied-f16", 4, 6}, Bound{"ernie4_5-moe-f16", 4, 6},
+        Bound{"deepseek2-v3-mla-f16", 7, 9}, Bound{"deepseek2-lite-f16", 7, 9}}) {
     SCOPED_TRACE(name);
     const GoldenCase one = golden_case(name);
     auto model = model::load_model(one.path);
@@ -187,8 +269,8 @@ TEST(Decode, AllocatesNothingAndWaitsAtMostSixTimesALayer) {
       }
     }
     const RankStats stats = (*ranks)->leader().stats();
-    EXPECT_LE(stats.layer_waits, 6 * stats.layers);
-    EXPECT_GE(stats.layer_waits, 4 * stats.layers);
+    EXPECT_LE(stats.layer_waits, waits_max * stats.layers);
+    EXPECT_GE(stats.layer_waits, waits_min * stats.layers);
     EXPECT_EQ(stats.steps, 70u);
   }
 }

@@ -42,8 +42,10 @@ void reshape(GgufFile& file, const std::string& name, const std::vector<uint64_t
 }
 
 TEST(Architectures, AreKnownByName) {
-  EXPECT_EQ(model::known_architectures(),
-            (std::vector<std::string_view>{"llama", "olmoe", "qwen3", "qwen3moe"}));
+  EXPECT_EQ(
+      model::known_architectures(),
+      (std::vector<std::string_view>{"deepseek2", "dots1", "ernie4_5-moe", "granitemoe", "llama",
+                                     "olmoe", "qwen2", "qwen2moe", "qwen3", "qwen3moe"}));
 }
 
 TEST(Architectures, Qwen3moe) {
@@ -394,6 +396,13 @@ TEST(GoldenModels, LoadWithTheirShapes) {
       {"llama-rope-factors-f16", "llama", 64, 384, 0, QkNorm::kNone},
       {"odd-tied-q4_0", "qwen3moe", 96, 509, 9, QkNorm::kPerHead},
       {"split-f16-00001-of-00003", "qwen3moe", 64, 512, 8, QkNorm::kPerHead},
+      {"qwen2-f16", "qwen2", 64, 384, 0, QkNorm::kNone},
+      {"qwen2moe-f16", "qwen2moe", 64, 384, 8, QkNorm::kNone},
+      {"dots1-f16", "dots1", 64, 384, 8, QkNorm::kPerHead},
+      {"ernie4_5-moe-f16", "ernie4_5-moe", 64, 384, 8, QkNorm::kNone},
+      {"granitemoe-f16", "granitemoe", 64, 384, 8, QkNorm::kNone},
+      {"deepseek2-lite-f16", "deepseek2", 64, 384, 8, QkNorm::kNone},
+      {"deepseek2-v3-mla-f16", "deepseek2", 64, 384, 12, QkNorm::kNone},
   };
   for (const Golden& golden : cases) {
     const auto model = model::load_model(golden_model(golden.file + ".gguf"));
@@ -434,8 +443,8 @@ TEST(GoldenModels, AllOfTheFullSetLoadOrAreOfAnUnknownArchitecture) {
       ++unknown;
     }
   }
-  EXPECT_EQ(loaded, 43);  // the manifest's cases of these architectures
-  EXPECT_EQ(unknown, 47);
+  EXPECT_EQ(loaded, 70);  // the manifest's cases of these architectures
+  EXPECT_EQ(unknown, 20);
 }
 
 }  // namespace

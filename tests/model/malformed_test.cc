@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <random>
 
 #include "base/cat.h"
+#include "tests/model/damage.h"
 #include "tests/model/gguf_builder.h"
 #include "tests/model/tiny_model.h"
 
@@ -19,41 +19,7 @@ namespace {
 
 using base::cat;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr uint64_t kHuge = ~uint64_t{0};
-
-struct Case {
-  std::string name;
-  std::function<void(GgufFile&)> damage;
-  std::string message;  // part of the error
-  std::string architecture = "qwen3moe";
-};
-
-void PrintTo(const Case& broken, std::ostream* out) {
-  *out << broken.name;
-}
-
-std::function<void(GgufFile&)> set(const std::string& key, const RawValue& value) {
-  return [=](GgufFile& file) { file.set(key, value); };
-}
-
-std::function<void(GgufFile&)> erase(const std::string& key) {
-  return [=](GgufFile& file) { file.erase(key); };
-}
-
-std::function<void(GgufFile&)> erase_tensor(const std::string& name) {
-  return [=](GgufFile& file) { file.erase_tensor(name); };
-}
-
-/// Gives a tensor another shape, with as many zeros as it takes.
-std::function<void(GgufFile&)> reshape(const std::string& name,
-                                       const std::vector<uint64_t>& shape) {
-  return [=](GgufFile& file) {
-    GgufFile other;
-    file.tensor(name) = other.add_f32(name, shape);
-  };
-}
 
 /// Changes only what the header says of a tensor's shape.
 std::function<void(GgufFile&)> claim_shape(const std::string& name,
@@ -205,7 +171,8 @@ std::vector<Case> number_cases() {
   const std::string a = "qwen3moe.";
   return {
       {"unknown_architecture", set("general.architecture", text("gpt5")),
-       "'general.architecture' is 'gpt5'; known are llama, olmoe, qwen3, qwen3moe"},
+       "'general.architecture' is 'gpt5'; known are deepseek2, dots1, ernie4_5-moe, "
+       "granitemoe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe"},
       {"architecture_of_another_type", set("general.architecture", u32(3)),
        "'general.architecture' is an integer, not a string"},
       {"no_layers", set(a + "block_count", u32(0)), "'qwen3moe.block_count' is 0"},
@@ -360,19 +327,7 @@ std::vector<Case> shape_cases() {
 class MalformedFile : public testing::TestWithParam<Case> {};
 
 TEST_P(MalformedFile, GivesAnErrorThatNamesTheField) {
-  GgufFile file = tiny_model(GetParam().architecture);
-  ASSERT_TRUE(load_image(file).ok());
-  GetParam().damage(file);
-  const auto result = load_image(file);
-  ASSERT_FALSE(result.ok()) << "the damaged file was accepted";
-  const std::string& message = result.error().message;
-  EXPECT_NE(message.find(GetParam().message), std::string::npos) << message;
-  EXPECT_TRUE(message.starts_with("image.gguf: ")) << message;
-  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-}
-
-std::string name_of(const testing::TestParamInfo<Case>& info) {
-  return info.param.name;
+  expect_refused(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Head, MalformedFile, testing::ValuesIn(head_cases()), name_of);

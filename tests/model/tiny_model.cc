@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kHidden = 32, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
 constexpr uint64_t kExperts = 4, kExpertWidth = 16, kDenseWidth = 48, kVocabulary = 40;
+constexpr uint64_t kQueryRank = 16, kLatent = 24, kRotated = 4, kPlain = 6;
 
 void add_keys(GgufFile& file, const std::string& architecture) {
   const auto set = [&](std::string_view suffix, RawValue value) {
@@ -34,53 +35,164 @@ void add_keys(GgufFile& file, const std::string& architecture) {
   file.set("tokenizer.ggml.tokens", texts(tokens));
 }
 
-void add_feed_forward(GgufFile& file, const std::string& block, bool experts) {
-  file.add_f32(block + "ffn_norm.weight", {kHidden});
-  if (!experts) {
-    file.add_f32(block + "ffn_gate.weight", {kHidden, kDenseWidth});
-    file.add_f32(block + "ffn_up.weight", {kHidden, kDenseWidth});
-    file.add_f32(block + "ffn_down.weight", {kDenseWidth, kHidden});
-    return;
-  }
+void add_dense(GgufFile& file, const std::string& block) {
+  file.add_f32(block + "ffn_gate.weight", {kHidden, kDenseWidth});
+  file.add_f32(block + "ffn_up.weight", {kHidden, kDenseWidth});
+  file.add_f32(block + "ffn_down.weight", {kDenseWidth, kHidden});
+}
+
+void add_experts(GgufFile& file, const std::string& block) {
   file.add_f32(block + "ffn_gate_inp.weight", {kHidden, kExperts});
   file.add_f32(block + "ffn_gate_exps.weight", {kHidden, kExpertWidth, kExperts});
   file.add_f32(block + "ffn_up_exps.weight", {kHidden, kExpertWidth, kExperts});
   file.add_f32(block + "ffn_down_exps.weight", {kExpertWidth, kHidden, kExperts});
 }
 
+void add_shared(GgufFile& file, const std::string& block) {
+  file.add_f32(block + "ffn_gate_shexp.weight", {kHidden, 2 * kExpertWidth});
+  file.add_f32(block + "ffn_up_shexp.weight", {kHidden, 2 * kExpertWidth});
+  file.add_f32(block + "ffn_down_shexp.weight", {2 * kExpertWidth, kHidden});
+}
+
+void add_attention(GgufFile& file, const std::string& block) {
+  file.add_f32(block + "attn_q.weight", {kHidden, kHeads * kHeadDim});
+  file.add_f32(block + "attn_k.weight", {kHidden, kKvHeads * kHeadDim});
+  file.add_f32(block + "attn_v.weight", {kHidden, kKvHeads * kHeadDim});
+  file.add_f32(block + "attn_output.weight", {kHeads * kHeadDim, kHidden});
+}
+
+void add_latent_attention(GgufFile& file, const std::string& block, bool joint) {
+  file.add_f32(block + "attn_q_a.weight", {kHidden, kQueryRank});
+  file.add_f32(block + "attn_q_a_norm.weight", {kQueryRank});
+  file.add_f32(block + "attn_q_b.weight", {kQueryRank, kHeads * (kPlain + kRotated)});
+  file.add_f32(block + "attn_kv_a_mqa.weight", {kHidden, kLatent + kRotated});
+  file.add_f32(block + "attn_kv_a_norm.weight", {kLatent});
+  if (joint) {
+    file.add_f32(block + "attn_kv_b.weight", {kLatent, kHeads * (kPlain + kHeadDim)});
+  } else {
+    file.add_f32(block + "attn_k_b.weight", {kPlain, kLatent, kHeads});
+    file.add_f32(block + "attn_v_b.weight", {kLatent, kHeadDim, kHeads});
+  }
+  file.add_f32(block + "attn_output.weight", {kHeads * kHeadDim, kHidden});
+}
+
+void add_latent_keys(GgufFile& file, bool joint) {
+  const auto set = [&](std::string_view suffix, uint64_t value) {
+    file.set(base::cat("deepseek2.", suffix), u32(static_cast<uint32_t>(value)));
+  };
+  set("attention.q_lora_rank", kQueryRank);
+  set("attention.kv_lora_rank", kLatent);
+  set("rope.dimension_count", kRotated);
+  set("attention.head_count_kv", joint ? kHeads : 1);
+  set("attention.key_length", joint ? kPlain + kRotated : kLatent + kRotated);
+  set("attention.value_length", joint ? kHeadDim : kLatent);
+  if (!joint) {
+    set("attention.key_length_mla", kPlain + kRotated);
+    set("attention.value_length_mla", kHeadDim);
+  }
+  set("expert_group_count", 2);
+  set("expert_group_used_count", 1);
+}
+
+// What the file of a family looks like.
+struct Family {
+  bool experts = false, own_width = false, shared = false, leading_dense = false;
+  bool qk_norm = false, full_norm = false, biases = false, selection_bias = false;
+  bool latent = false, joint = false;
+};
+
+Family family_of(std::string_view name) {
+  if (name == "dots1") {
+    return {.experts = true,
+            .own_width = true,
+            .shared = true,
+            .leading_dense = true,
+            .qk_norm = true,
+            .selection_bias = true};
+  }
+  if (name.starts_with("deepseek2")) {
+    return {.experts = true,
+            .own_width = true,
+            .shared = true,
+            .leading_dense = true,
+            .selection_bias = true,
+            .latent = true,
+            .joint = name == "deepseek2-joint"};
+  }
+  if (name == "ernie4_5-moe") {
+    return {.experts = true,
+            .own_width = true,
+            .shared = true,
+            .leading_dense = true,
+            .selection_bias = true};
+  }
+  if (name == "qwen2moe") {
+    return {.experts = true, .own_width = true, .shared = true, .biases = true};
+  }
+  if (name == "qwen3moe") return {.experts = true, .own_width = true, .qk_norm = true};
+  if (name == "olmoe") return {.experts = true, .qk_norm = true, .full_norm = true};
+  return {.experts = name == "mixtral" || name == "granitemoe",
+          .qk_norm = name == "qwen3",
+          .biases = name == "qwen2"};
+}
+
+std::string architecture_of(std::string_view name) {
+  if (name == "mixtral") return "llama";
+  return name == "deepseek2-joint" ? "deepseek2" : std::string(name);
+}
+
+void add_layer(GgufFile& file, const std::string& block, const Family& family, bool dense) {
+  file.add_f32(block + "attn_norm.weight", {kHidden});
+  if (family.latent) {
+    add_latent_attention(file, block, family.joint);
+  } else {
+    add_attention(file, block);
+  }
+  if (family.biases) {
+    file.add_f32(block + "attn_q.bias", {kHeads * kHeadDim});
+    file.add_f32(block + "attn_k.bias", {kKvHeads * kHeadDim});
+    file.add_f32(block + "attn_v.bias", {kKvHeads * kHeadDim});
+  }
+  if (family.qk_norm) {
+    const bool full = family.full_norm;
+    file.add_f32(block + "attn_q_norm.weight", {full ? kHeads * kHeadDim : kHeadDim});
+    file.add_f32(block + "attn_k_norm.weight", {full ? kKvHeads * kHeadDim : kHeadDim});
+  }
+  file.add_f32(block + "ffn_norm.weight", {kHidden});
+  if (dense) return add_dense(file, block);
+  add_experts(file, block);
+  if (family.selection_bias) file.add_f32(block + "exp_probs_b.bias", {kExperts});
+  if (family.shared) add_shared(file, block);
+}
+
 }  // namespace
 
 GgufFile tiny_model(std::string_view name) {
-  const bool experts = name == "qwen3moe" || name == "olmoe" || name == "mixtral";
-  const bool qk_norm = name.starts_with("qwen3") || name == "olmoe";
-  const bool full_norm = name == "olmoe";
-  const std::string architecture(name == "mixtral" ? "llama" : name);
+  const Family family = family_of(name);
+  const std::string architecture = architecture_of(name);
   GgufFile file;
   add_keys(file, architecture);
-  if (experts) {
-    file.set(architecture + ".expert_count", u32(kExperts));
-    file.set(architecture + ".expert_used_count", u32(2));
+  const auto set = [&](std::string_view suffix, uint64_t value) {
+    file.set(base::cat(architecture, '.', suffix), u32(static_cast<uint32_t>(value)));
+  };
+  if (family.experts) {
+    set("expert_count", kExperts);
+    set("expert_used_count", 2);
   }
-  const bool own_width = name == "qwen3moe";
-  file.set(architecture + ".feed_forward_length",
-           u32(static_cast<uint32_t>(experts && !own_width ? kExpertWidth : kDenseWidth)));
-  if (own_width) file.set(architecture + ".expert_feed_forward_length", u32(kExpertWidth));
+  set("feed_forward_length", family.experts && !family.own_width ? kExpertWidth : kDenseWidth);
+  if (family.own_width) set("expert_feed_forward_length", kExpertWidth);
+  if (family.latent) add_latent_keys(file, family.joint);
+  if (family.leading_dense) set("leading_dense_block_count", 1);
+  if (family.shared && name != "qwen2moe") set("expert_shared_count", 2);
+  if (name == "qwen2moe") set("expert_shared_feed_forward_length", 2 * kExpertWidth);
 
   file.add_f32("token_embd.weight", {kHidden, kVocabulary});
   file.add_f32("output_norm.weight", {kHidden});
   file.add_f32("output.weight", {kHidden, kVocabulary});
   for (int layer = 0; layer < 2; ++layer) {
     const std::string block = base::cat("blk.", layer, '.');
-    file.add_f32(block + "attn_norm.weight", {kHidden});
-    file.add_f32(block + "attn_q.weight", {kHidden, kHeads * kHeadDim});
-    file.add_f32(block + "attn_k.weight", {kHidden, kKvHeads * kHeadDim});
-    file.add_f32(block + "attn_v.weight", {kHidden, kKvHeads * kHeadDim});
-    file.add_f32(block + "attn_output.weight", {kHeads * kHeadDim, kHidden});
-    if (qk_norm) {
-      file.add_f32(block + "attn_q_norm.weight", {full_norm ? kHeads * kHeadDim : kHeadDim});
-      file.add_f32(block + "attn_k_norm.weight", {full_norm ? kKvHeads * kHeadDim : kHeadDim});
-    }
-    add_feed_forward(file, block, experts);
+    add_layer(file, block, family, !family.experts || (family.leading_dense && layer == 0));
+    if (name == "qwen2moe") file.add_f32(block + "ffn_gate_inp_shexp.weight", {kHidden});
   }
   return file;
 }

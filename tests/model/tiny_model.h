@@ -12,8 +12,10 @@
 namespace model_test {
 
 /// 2 layers, hidden 32, 4 heads and 2 KV heads of 8, 4 experts of width 16 (2 used) or a dense
-/// width of 48, vocabulary 40; all tensors F32 and zero. `architecture` as in
-/// known_architectures(), or "mixtral" for llama with experts.
+/// width of 48, vocabulary 40; all tensors F32 and zero. Where a family has it: layer 0 dense, two
+/// shared experts, a latent of 24 with 4 rotated elements. `architecture` as in
+/// known_architectures(), or "mixtral" for llama with experts, or "deepseek2-joint" for keys and
+/// values in one tensor.
 GgufFile tiny_model(std::string_view architecture);
 
 /// Reads and binds a file image; messages start with "image.gguf: ".

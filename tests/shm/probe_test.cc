@@ -5,9 +5,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "shm/machine_facts.h"
@@ -168,26 +166,18 @@ TEST(Probe, MeasuresEverythingOnAFewMebibytes) {
   }
 }
 
-/// As taskset does before a program starts; also for threads that a race detector may have.
-void allow(const cpu_set_t& cpus) {
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
-    sched_setaffinity(std::stoi(task.path().filename().string()), sizeof cpus, &cpus);
-}
-
 // The probe runs under taskset: only that CPU may appear anywhere.
 TEST(Probe, ObeysAllowedCpus) {
   const int only = allowed_cpus().back();
-  cpu_set_t before, alone;
+  cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  CPU_ZERO(&alone);
-  CPU_SET(static_cast<size_t>(only), &alone);
-  allow(alone);
+  ASSERT_TRUE(pin_thread(only).ok());
   const Topology topology = this_machine();
   const std::atomic<bool> stop{false};
   const auto profile =
       run_probe(topology, read_machine_facts(topology),
                 {.depth = ProbeDepth::kQuick, .node_bytes = 4 * kMib}, {.stop = stop});
-  allow(before);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
   ASSERT_TRUE(profile.ok()) << profile.error().message;
   EXPECT_TRUE(profile->lines.empty());
   for (const BandwidthFigure& one : profile->bandwidth) EXPECT_EQ(one.threads, 1);
