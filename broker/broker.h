@@ -15,11 +15,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "broker/events.h"
 #include "proto/channel.h"
 #include "proto/envelope.h"
 #include "proto/messages.h"
@@ -43,24 +43,6 @@ struct RankInfo {
   uint64_t bytes_done = 0, bytes_total = 0;  // of loading
   std::optional<proto::Ready> ready;
 };
-
-struct LoadEvent {};        // see Broker::rank()
-struct GroupReadyEvent {};  // requests are accepted from now on
-/// No longer: every request has ended with this error.
-struct GroupLostEvent {
-  base::Error error;
-};
-struct TokenEvent {
-  proto::TokenChunk chunk;
-};
-struct ScoreEvent {
-  proto::ScoreChunk chunk;
-};
-struct StatsEvent {
-  proto::StatsReply stats;
-};
-using Event =
-    std::variant<LoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent, ScoreEvent, StatsEvent>;
 
 struct Outgoing {
   std::string peer;

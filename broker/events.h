@@ -1,0 +1,32 @@
+// What a Broker tells whoever runs it: answers, and what becomes of the group.
+//
+// Plain values; Broker::take_events() gives them in the order in which they happened. The last
+// event of a request has a finish other than kNone. Thread rule: values.
+#pragma once
+
+#include <variant>
+
+#include "base/result.h"
+#include "proto/messages.h"
+
+namespace broker {
+
+struct LoadEvent {};        // see Broker::rank()
+struct GroupReadyEvent {};  // requests are accepted from now on
+/// No longer: every request has ended with this error.
+struct GroupLostEvent {
+  base::Error error;
+};
+struct TokenEvent {
+  proto::TokenChunk chunk;
+};
+struct ScoreEvent {
+  proto::ScoreChunk chunk;
+};
+struct StatsEvent {
+  proto::StatsReply stats;
+};
+using Event =
+    std::variant<LoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent, ScoreEvent, StatsEvent>;
+
+}  // namespace broker
