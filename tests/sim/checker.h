@@ -45,6 +45,7 @@ class Checker {
   void on_broker_lost();
   /// From now on workers end because they were told to.
   void on_shut_down() { stopping_ = true; }
+  bool is_stopping() const { return stopping_; }
   bool is_open(uint64_t id) const { return open_.contains(id); }
   size_t open_requests() const { return open_.size(); }
   /// Chunks that have come so far.

@@ -95,8 +95,8 @@ void Clients::ask(Request request, bool wrong) {
   asked_.reset();
   if (broker == nullptr) return;
   const base::TimeNs now = world_.clock.now();
-  const bool has_room =
-      broker->ready() && broker->live_requests() < world_.scenario.broker.requests_max;
+  const bool has_room = !world_.checker.is_stopping() && broker->ready() &&
+                        broker->live_requests() < world_.scenario.broker.requests_max;
   const auto id = [&] {
     if constexpr (std::is_same_v<Request, proto::GenerateRequest>) {
       return broker->generate(request, now);

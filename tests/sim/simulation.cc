@@ -1,6 +1,7 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 
 #include "base/cat.h"
@@ -28,13 +29,11 @@ class Simulation {
         clients_(world_, cluster_) {}
 
   Outcome run() {
-    chaos();
-    if (!scenario_.ends_abruptly) {
-      if (!checker_.failure()) recover();
-      if (!checker_.failure()) serve();
-      if (!checker_.failure()) cancel();
+    try {
+      live();
+    } catch (const std::exception& thrown) {
+      checker_.fail(base::cat("an exception came out of a state machine: ", thrown.what()));
     }
-    if (!checker_.failure()) shut_down();
     Outcome outcome{.failure = checker_.failure(),
                     .hash = trace_.hash(),
                     .events = trace_.count(),
@@ -44,6 +43,16 @@ class Simulation {
   }
 
  private:
+  void live() {
+    chaos();
+    if (!scenario_.ends_abruptly) {
+      if (!checker_.failure()) recover();
+      if (!checker_.failure()) serve();
+      if (!checker_.failure()) cancel();
+    }
+    if (!checker_.failure()) shut_down();
+  }
+
   /// Runs until `done`; false if that does not come until `deadline`, or something was violated.
   bool run_until(const std::function<bool()>& done, base::TimeNs deadline) {
     while (!done()) {
