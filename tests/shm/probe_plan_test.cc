@@ -187,6 +187,25 @@ TEST(ProbePlan, PagesThatWereNotHadAreNotMeasured) {
   EXPECT_EQ(plan.latency.front().figure.pages, PageKind::kSmall);
 }
 
+TEST(ProbePlan, NodesMayDifferInTheirPages) {
+  const Topology topology = synthetic("package:2 [numa(memory=64GB)] core:2 pu:1");
+  const auto plan = plan_probe(topology, {{true, true}, {true, false}}, 0, {});
+  ASSERT_TRUE(plan.ok());
+  check_streams(topology, *plan);
+  EXPECT_EQ(counts(*plan, 0, 0, PageKind::kHuge), (Ints{1, 2}));
+  EXPECT_EQ(counts(*plan, 1, 1, PageKind::kHuge), Ints{});
+  EXPECT_EQ(counts(*plan, 0, 1, PageKind::kSmall), Ints{2});
+  EXPECT_EQ(counts(*plan, 1, 0, PageKind::kHuge), Ints{2});
+  EXPECT_EQ(counts(*plan, kAllNodes, kAllNodes, PageKind::kSmall), Ints{4});
+  EXPECT_EQ(counts(*plan, kAllNodes, kAllNodes, PageKind::kHuge), Ints{});
+}
+
+TEST(ProbePlan, TakesFastCoresFirst) {
+  Topology topology = synthetic("package:1 [numa(memory=64GB)] core:3 pu:2");
+  topology.nodes[0].cores[0].efficient = true;
+  EXPECT_EQ(cpus_of(topology.nodes[0]), (Ints{2, 4, 0, 3, 5, 1}));
+}
+
 TEST(ProbePlan, ObeysTheQuota) {
   const Topology topology = synthetic("package:2 [numa(memory=64GB)] core:8 pu:2");
   const ProbePlan plan = plan_of(topology, {.quota = 3.5});
