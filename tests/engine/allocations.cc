@@ -33,6 +33,10 @@ void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto unit = static_cast<size_t>(alignment);
   return engine::counted(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
 }
+// Libraries use it; a sanitizer would serve it from another heap than delete below frees into.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return engine::counted(std::malloc(bytes));
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }

@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = [ROOT / "scripts" / name for name in ("setup", "demo", "test", "format")]
+SCRIPTS = [ROOT / "scripts" / name for name in ("setup", "demo", "test", "format", "fuzz")]
 
 
 def run(*command, **options):
@@ -32,7 +32,7 @@ class Shell(unittest.TestCase):
             self.assertEqual(result.stderr, "")
 
     def test_unknown_options_are_refused_by_name(self):
-        for name in ("setup", "format"):
+        for name in ("setup", "format", "fuzz"):
             result = run(ROOT / "scripts" / name, "--nosuch")
             self.assertEqual(result.returncode, 1)
             self.assertIn("--nosuch", result.stderr)
