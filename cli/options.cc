@@ -74,6 +74,7 @@ CLI::Option* add(CLI::App& app, const OptionRow& row, Value& value) {
 /// Read by the program as a whole, before values are required, so that a file can give any of them.
 void add_config(CLI::App& app, CLI::App& command, const OptionRow& row) {
   app.set_config(row.names)->group("");  // named in the help of the command instead
+  app.allow_config_extras(CLI::config_extras_mode::error);  // a misspelt option is not ignored
   command.fallthrough();
   command.footer(base::cat(row.names, " ", row.value, "   ", row.help));
 }

@@ -139,7 +139,10 @@ Task<Connection::After> Connection::stream(Ongoing& ongoing, Manner& manner, Rec
     text += stream_part(bytes, manner);
     if (last) text += stream_end(manner);
     ping_due_ = false;
-    if (!co_await write(text)) break;
+    ongoing.set_writing(true);
+    const bool written = co_await write(text);
+    ongoing.set_writing(false);
+    if (!written) break;
     ping_at_ = now() + ping;
     if (last) {
       ping_at_ = kNever;

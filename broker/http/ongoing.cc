@@ -57,7 +57,7 @@ void Ongoing::on_reply(Reply reply) {
       events_ += progress.events;
       if (answer_.error()) {
         fail({.error = *answer_.error()});
-      } else if (events_.size() > options_.events_bytes_max) {
+      } else if (writing_ && events_.size() > options_.events_bytes_max) {
         fail({.error = {.status = 500,
                         .message = "the answer was not read fast enough and was given up",
                         .type = "server_error",

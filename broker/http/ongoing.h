@@ -52,6 +52,8 @@ class Ongoing {
   const std::optional<Refusal>& failure() const { return failure_; }
 
   std::string take_events() { return std::exchange(events_, {}); }
+  /// The client is being written to: only then events that wait say that it is slow.
+  void set_writing(bool writing) { writing_ = writing; }
   bool has_events() const { return !events_.empty(); }
   const Answer& answer() const { return answer_; }
   /// Of all slots that have ended.
@@ -67,6 +69,7 @@ class Ongoing {
   uint64_t ticket_ = 0;
   size_t live_slots_ = 0;  // that the loop has not ended
   bool accepted_ = false;
+  bool writing_ = false;
   std::optional<Refusal> failure_;
   std::string events_;
   proto::Usage usage_;
