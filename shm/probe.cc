@@ -108,7 +108,7 @@ class Probe {
   const Topology& topology_;
   const ProbeOptions& options_;
   const ProbeControl& control_;
-  const Effort effort_;
+  Effort effort_;
   const base::SteadyClock clock_;
   const base::TimeNs began_;
   std::vector<NodeMemory> memory_;  // [nodes]
@@ -175,6 +175,11 @@ base::Status Probe::make_plan() {
                                                 .oversubscribed = placement.oversubscribed},
                                                control_.stop));
   add_cases();
+  // On many nodes the least number of rounds has to fit into the time, too.
+  constexpr base::TimeNs kWindowLeast = 5'000'000;
+  const auto windows = static_cast<base::TimeNs>(plan_.bandwidth.size()) * (effort_.rounds_min + 1);
+  const base::TimeNs fitting = effort_.budget_ns / std::max<base::TimeNs>(windows, 1);
+  effort_.window_ns = std::clamp(fitting, kWindowLeast, effort_.window_ns);
   return {};
 }
 
