@@ -45,6 +45,14 @@ TEST(Progress, ABarIsRedrawnAndClearedAway) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
+TEST(Progress, ANoteGoesBehindTheAmount) {
+  EXPECT_EQ(written([](FILE* out) {
+              Progress(out, ProgressStyle::kLines, "writing")
+                  .update(50'000'000, 100'000'000, "MB", "612 MB/s");
+            }),
+            "numoe: writing: 50 % (50.0 of 100.0 MB, 612 MB/s)\n");
+}
+
 TEST(Progress, NothingToDoIsDone) {
   EXPECT_NE(written([](FILE* out) {
               Progress(out, ProgressStyle::kLines, "loading").update(0, 0, "MB");
