@@ -79,6 +79,8 @@ void Cluster::start_broker() {
   note(-1, "starts as incarnation", broker_incarnation_);
   broker_ = std::make_unique<broker::Broker>(options);
   broker_tick_at_ = world_.clock.now();
+  if (world_.scenario.very_late > 0 && random_.chance(0.5))
+    for (const auto& [rank, process] : workers_) process->repeat_hello();
 }
 
 void Cluster::end_broker() {

@@ -102,6 +102,9 @@ base::Status Wire::send(proto::Channel& from, int who, std::string_view to,
     return {};
   }
   world_.checker.on_sent(*parsed);
+  const proto::Header& header = parsed->header;
+  if (std::holds_alternative<proto::Hello>(parsed->body))
+    hellos_[proto::peer_name(header.node_id, header.incarnation)] = message;
   is_rare_ = parsed->body.index() <= proto::Body(proto::Shutdown()).index();
   if (!world_.plant.wire) {
     const Numbers numbers = numbers_of(parsed->body);
@@ -117,6 +120,14 @@ base::Status Wire::send(proto::Channel& from, int who, std::string_view to,
   for (const proto::Envelope& envelope : world_.plant.wire(std::move(*parsed)))
     sent = from.send(to, proto::encode(envelope));
   return sent;
+}
+
+void Wire::repeat_hello(proto::Channel& from, const std::string& name) {
+  const auto hello = hellos_.find(name);
+  if (hello == hellos_.end()) return;
+  is_rare_ = true;
+  // As lost as any other message.
+  [[maybe_unused]] const auto sent = from.send(proto::kBroker, hello->second);
 }
 
 std::optional<proto::Received> Wire::receive(proto::Channel& channel, int who) {

@@ -3,6 +3,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ class Wire {
   /// `who` as in TraceEntry.
   base::Status send(proto::Channel& from, int who, std::string_view to, proto::Message message);
   std::optional<proto::Received> receive(proto::Channel& channel, int who);
+  /// Sends the last hello of `name` once more, as a socket does that was connected again.
+  void repeat_hello(proto::Channel& from, const std::string& name);
   std::optional<base::TimeNs> next_arrival(std::string_view name) const {
     return network_.next_arrival(name);
   }
@@ -56,6 +59,7 @@ class Wire {
   double lost_;
   bool is_rare_ = false;   // the message being sent decides who belongs to what
   std::vector<Cut> cuts_;  // by rank
+  std::map<std::string, proto::Message> hellos_;  // the last one of each peer
   proto::MemoryNetwork network_;
 };
 

@@ -61,6 +61,7 @@ class WorkerProcess {
   void set_step_time(base::TimeNs step) { step_min_ = step_max_ = step; }
 
   // Faults.
+  void repeat_hello() { wire_.repeat_hello(*channel_, name_); }
   void stall(base::TimeNs until) { stalled_until_ = until; }
   void fail_next_step() { fail_next_step_ = true; }
   /// Dies in the middle of sending.
