@@ -5,6 +5,7 @@
 // Sockets pass from thread to thread that way, with the counter and the mesh's mutex as fences. A
 // gather costs tens of microseconds, some twenty times what shared memory costs; the slices are the
 // same, so the tokens are.
+// The others learn of an abort by a message: a gather whose slices came before it still succeeds.
 // Thread rule: arrive_and_wait() by exactly `threads` threads; everything else by any. Allocates
 // nothing itself; libzmq allocates a message for each one sent and received.
 #pragma once
