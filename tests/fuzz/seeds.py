@@ -213,8 +213,7 @@ def http():
 
 
 def profile():
-    """One object with every list of docs/probe.md empty or of one element is written by hand nowhere: the first
-    profiles come from the program, through the committed corpus."""
+    """Of the smallest machine; whole profiles are in the committed corpus."""
     yield b'{"format":"numoe-machine-profile","version":1}'
 
 
