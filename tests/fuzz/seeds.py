@@ -152,11 +152,15 @@ def command_line():
 
 
 def arena():
+    """Loaded arenas of one tensor and of three; flags 3: size and checksum are made right."""
     identity = bytes(16) + struct.pack("<QIIII", 1, 0, 1, 1, 1)
-    head = b"NUMOEARN" + struct.pack("<IIQQQQII", 1, 256, 1024, 256, 512, 512, 1, 192) + identity
-    head += struct.pack("<Ii", 0, -1) + bytes(32) + bytes(8) + bytes(48) + struct.pack("<IIQ", 2, 0, 512) + bytes(48)
-    entry = b"t".ljust(96, b"\0") + struct.pack("<IIQQQQQ", 0, 0, 4, 32, 0, 0, 512) + bytes(48)
-    yield b"\3" + head + entry
+    for count in (1, 3):
+        data, size = 1024, 512 * count
+        head = b"NUMOEARN" + struct.pack("<IIQQQQII", 1, 256, data + size, 256, data, size, count, 192) + identity
+        head += struct.pack("<Ii", 0, -1) + bytes(32 + 8 + 48) + struct.pack("<IIQ", 2, 0, size) + bytes(48)
+        entries = (b"t%d" % i for i in range(count))
+        yield b"\3" + head + b"".join(name.ljust(96, b"\0") + struct.pack("<IIQQQQQ", 0, 0, 4, 32, 0, 512 * i, 512) + bytes(48)
+                                      for i, name in enumerate(entries))
 
 
 def exchange_frame():
