@@ -59,7 +59,7 @@ void note_settings(const MachineFacts& facts, Notes& notes) {
       notes.push_back(base::cat("node ", node.os_index, " has memory and no allowed core"));
 }
 
-/// Best read figure of every node on its own memory.
+/// By the best sample of every node on its own memory, which others disturb least.
 void note_slow_nodes(const MachineProfile& profile, Notes& notes) {
   double best = 0;
   std::vector<std::pair<int, double>> nodes;
@@ -68,7 +68,7 @@ void note_slow_nodes(const MachineProfile& profile, Notes& notes) {
     for (const BandwidthFigure& figure : profile.bandwidth)
       if (figure.traffic == Traffic::kRead && figure.reader_node == node.os_index &&
           figure.memory_node == node.os_index)
-        own = std::max(own, figure.gb_per_s.median);
+        own = std::max(own, figure.gb_per_s.max);
     if (own > 0) nodes.emplace_back(node.os_index, own);
     best = std::max(best, own);
   }

@@ -257,7 +257,7 @@ TEST(Notes, TellWhatAReaderMustKnow) {
                           .gb_per_s = {100, 10, 110, 3}};
   BandwidthFigure fast = slow;
   fast.reader_node = fast.memory_node = 1;
-  fast.gb_per_s.median = 200;
+  fast.gb_per_s.max = 220;
   profile.bandwidth = {slow, fast};
   std::string all;
   for (const std::string& note : notes_on(profile)) all += note + "\n";
