@@ -21,7 +21,7 @@ struct Effort {
   int line_batches;
   int gathers;
   int rounds_min, rounds_max;
-  base::TimeNs budget_ns;  // of all rounds; the least number of them is measured all the same
+  base::TimeNs budget_ns;  // of all rounds; the least number of them may take twice as long
 };
 
 Effort effort_of(ProbeDepth depth) {
