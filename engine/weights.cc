@@ -30,6 +30,16 @@ class MapBuilder {
                 .rows = rows});
   }
 
+  // The same rows of all experts, which are one tensor, or each its own.
+  int add_experts(const model::TensorInfo* tensor,
+                  const std::vector<const model::TensorInfo*>& parts, int64_t count,
+                  plan::Range rows) {
+    if (tensor == nullptr) return -1;
+    const int index = add_matrices(tensor, {0, count}, tensor->shape[1], rows);
+    if (!parts.empty()) map_.slices.back().parts = parts.data();
+    return index;
+  }
+
   // A vector, or rows to be looked up one by one: as in the file, whole panels of plain rows.
   int add_plain(const model::TensorInfo* tensor, plan::Range rows) {
     if (tensor == nullptr) return -1;
@@ -87,13 +97,18 @@ BlockSlices map_attention(const model::Block& block, const model::BlockTensors& 
   out.k_bias = builder.add_vector(tensors.k_bias);
   out.v_bias = builder.add_vector(tensors.v_bias);
   out.attention_output_bias = builder.add_vector(tensors.attention_output_bias);
-  out.q = builder.add_rows(
-      tensors.q, {share.heads.begin * attention.head_dim, share.heads.end * attention.head_dim});
+  // Of a fused tensor the same rows, behind those of q, and of q and k.
+  const bool fused = tensors.qkv != nullptr;
+  const int64_t dim = attention.head_dim, value_dim = attention.value_dim;
+  const int64_t k_first = fused ? attention.heads * dim : 0;
+  const int64_t v_first = fused ? k_first + attention.kv_heads * dim : 0;
+  out.q = builder.add_rows(fused ? tensors.qkv : tensors.q,
+                           {share.heads.begin * dim, share.heads.end * dim});
   // One matrix per KV head, so that a head starts at a panel whatever its size.
-  out.k =
-      builder.add_matrices(tensors.k, share.kv_heads, attention.head_dim, {0, attention.head_dim});
-  out.v = builder.add_matrices(tensors.v, share.kv_heads, attention.value_dim,
-                               {0, attention.value_dim});
+  out.k = builder.add_matrices(fused ? tensors.qkv : tensors.k, share.kv_heads, dim,
+                               {k_first, k_first + dim});
+  out.v = builder.add_matrices(fused ? tensors.qkv : tensors.v, share.kv_heads, value_dim,
+                               {v_first, v_first + value_dim});
   out.attention_output = builder.add_rows(tensors.attention_output, share.hidden);
   return out;
 }
@@ -136,10 +151,10 @@ void map_feed_forward(const model::Block& block, const model::BlockTensors& tens
     out.up = builder.add_matrices(tensors.gate_up, all, 2 * width,
                                   {width + share.width.begin, width + share.width.end});
   } else {
-    out.gate = builder.add_matrices(tensors.gate, all, width, share.width);
-    out.up = builder.add_matrices(tensors.up, all, width, share.width);
+    out.gate = builder.add_experts(tensors.gate, tensors.gate_parts, all.end, share.width);
+    out.up = builder.add_experts(tensors.up, tensors.up_parts, all.end, share.width);
   }
-  out.down = builder.add_matrices(tensors.down, all, tensors.down->shape[1], share.hidden);
+  out.down = builder.add_experts(tensors.down, tensors.down_parts, all.end, share.hidden);
   out.selection_bias = builder.add_vector(tensors.selection_bias);
   out.shared_router = builder.add_plain(tensors.shared_router, share.shared_router);
   out.shared_gate = builder.add_rows(tensors.shared_gate, share.shared_width);

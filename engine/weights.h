@@ -36,6 +36,8 @@ struct WeightSlice {
   // The first `row_length` rows of each matrix of the file, expanded to float32 and transposed:
   // row r holds weight r of each of them.
   bool transposed = false;
+  // If given, the matrices are tensors of their own, [matrix] of which `tensor` is the first.
+  const model::TensorInfo* const* parts = nullptr;
   uint64_t offset = 0;  // from the start of the rank's weights
   size_t panel_bytes = 0;
   size_t matrix_bytes = 0;  // of the rows taken of one matrix, padded to whole panels

@@ -21,6 +21,7 @@ constexpr std::string_view kSharedAfterDense[] = {kSharedCount, kLeadingDense};
 constexpr std::string_view kErnieKeys[] = {kSharedCount, kLeadingDense, kExpertStep};
 constexpr std::string_view kGraniteKeys[] = {kSharedCount, kLogitScale, kResidualScale,
                                              kEmbeddingScale};
+constexpr std::string_view kGlmKeys[] = {kSharedCount, kLeadingDense, kNextLayers};
 constexpr std::string_view kSharedOnly[] = {kSharedCount};
 
 constexpr std::string_view kDeepseekKeys[] = {kSharedCount, kLeadingDense, kGroupCount, kYarnLog};
@@ -45,6 +46,15 @@ constexpr Architecture kArchitectures[] = {
      .feed_forward = FeedForward::kExperts,
      .experts = {.normalise_weights = true, .selection_bias = Presence::kOptional},
      .applies = kErnieKeys},
+    // GLM 4.5: the layer that predicts a further token is not used.
+    {.name = "glm4moe",
+     .qk_norm = Presence::kOptional,
+     .feed_forward = FeedForward::kExperts,
+     .ffn_norm = "post_attention_norm.weight",
+     .experts = {.normalise_weights = true,
+                 .score = RouterScore::kSigmoid,
+                 .selection_bias = Presence::kOptional},
+     .applies = kGlmKeys},
     {.name = "granitemoe",
      .rope = RopeStyle::kInterleaved,
      .feed_forward = FeedForward::kExperts,
@@ -56,6 +66,12 @@ constexpr Architecture kArchitectures[] = {
      .rope = RopeStyle::kInterleaved,
      .feed_forward = FeedForward::kExpertsIfCounted,
      .experts = {.normalise_weights = true, .width_from_feed_forward = true}},
+    {.name = "minimax-m2",
+     .qk_norm = Presence::kRequired,
+     .feed_forward = FeedForward::kExperts,
+     .experts = {.normalise_weights = true,
+                 .score = RouterScore::kSigmoid,
+                 .selection_bias = Presence::kOptional}},
     // Queries and keys normed over their full width, weights used as the softmax gave them.
     {.name = "olmoe",
      .qk_norm = Presence::kRequired,

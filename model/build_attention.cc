@@ -33,9 +33,15 @@ Status ModelBuilder::grouped_attention(int layer) {
   };
 
   ASSIGN_OR_RETURN(block.attention_norm, vector(name("attn_norm.weight"), hidden(), hidden_key));
-  ASSIGN_OR_RETURN(block.q, require(name("attn_q.weight"), {hidden(), q_rows}, heads_key));
-  ASSIGN_OR_RETURN(block.k, require(name("attn_k.weight"), {hidden(), k_rows}, kv_key));
-  ASSIGN_OR_RETURN(block.v, require(name("attn_v.weight"), {hidden(), v_rows}, kv_key));
+  if (unused_.contains(name("attn_qkv.weight"))) {
+    ASSIGN_OR_RETURN(block.qkv,
+                     require(name("attn_qkv.weight"), {hidden(), q_rows + k_rows + v_rows},
+                             cat(heads_key, " with its KV heads (", spec.kv_heads, ')')));
+  } else {
+    ASSIGN_OR_RETURN(block.q, require(name("attn_q.weight"), {hidden(), q_rows}, heads_key));
+    ASSIGN_OR_RETURN(block.k, require(name("attn_k.weight"), {hidden(), k_rows}, kv_key));
+    ASSIGN_OR_RETURN(block.v, require(name("attn_v.weight"), {hidden(), v_rows}, kv_key));
+  }
   ASSIGN_OR_RETURN(block.attention_output,
                    require(name("attn_output.weight"), {joined, hidden()}, heads_key));
   ASSIGN_OR_RETURN(block.q_bias, bias("attn_q.bias", q_rows, heads_key));

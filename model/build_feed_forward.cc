@@ -58,20 +58,14 @@ Status ModelBuilder::expert_feed_forward(int layer) {
   BlockTensors& block = tensors_of(layer);
   const auto name = [&](std::string_view suffix) { return in_layer(layer, suffix); };
   ASSIGN_OR_RETURN(Experts experts, read_experts(keys_, architecture_));
-  if (unused_.contains(name("ffn_gate.0.weight"))) {
-    return Error{Code::kUnsupported, cat("tensor '", name("ffn_gate.0.weight"),
-                                         "' holds a single expert, as old files do; convert the "
-                                         "model again with a current converter")};
-  }
-  const TensorInfo* down = peek(name("ffn_down_exps.weight"));
-  if (down == nullptr) return missing_tensor(name("ffn_down_exps.weight"));
+  const bool apart = unused_.contains(name("ffn_down.0.weight"));  // a tensor per expert
+  const std::string down_name = name(apart ? "ffn_down.0.weight" : "ffn_down_exps.weight");
+  const TensorInfo* down = peek(down_name);
+  if (down == nullptr) return missing_tensor(down_name);
   ASSIGN_OR_RETURN(experts.width, expert_width(layer, *down));
 
   const std::string because = cat(keys_.name("expert_count"), " (", experts.count,
                                   ") and the expert width (", experts.width, ')');
-  const Shape inner = {.length = hidden(), .rows = experts.width, .matrices = experts.count};
-  const Shape both = {.length = hidden(), .rows = 2 * experts.width, .matrices = experts.count};
-  const Shape outer = {.length = experts.width, .rows = hidden(), .matrices = experts.count};
   ASSIGN_OR_RETURN(block.ffn_norm,
                    vector(name(architecture_.ffn_norm), hidden(), keys_.name("embedding_length")));
   ASSIGN_OR_RETURN(block.router, require(name("ffn_gate_inp.weight"),
@@ -79,6 +73,21 @@ Status ModelBuilder::expert_feed_forward(int layer) {
   ASSIGN_OR_RETURN(block.selection_bias,
                    vector_if(architecture_.experts.selection_bias, name("exp_probs_b.bias"),
                              experts.count, keys_.name("expert_count")));
+  RETURN_IF_ERROR(apart ? expert_parts(layer, experts) : expert_tensors(layer, experts));
+  RETURN_IF_ERROR(shared_experts(layer, experts));
+  spec_of(layer).experts = experts;
+  return {};
+}
+
+// All experts of a matrix in one tensor; gate and up perhaps together.
+Status ModelBuilder::expert_tensors(int layer, const Experts& experts) {
+  BlockTensors& block = tensors_of(layer);
+  const auto name = [&](std::string_view suffix) { return in_layer(layer, suffix); };
+  const std::string because = cat(keys_.name("expert_count"), " (", experts.count,
+                                  ") and the expert width (", experts.width, ')');
+  const Shape inner = {.length = hidden(), .rows = experts.width, .matrices = experts.count};
+  const Shape both = {.length = hidden(), .rows = 2 * experts.width, .matrices = experts.count};
+  const Shape outer = {.length = experts.width, .rows = hidden(), .matrices = experts.count};
   if (unused_.contains(name("ffn_gate_up_exps.weight"))) {
     ASSIGN_OR_RETURN(block.gate_up, require(name("ffn_gate_up_exps.weight"), both, because));
   } else {
@@ -86,8 +95,34 @@ Status ModelBuilder::expert_feed_forward(int layer) {
     ASSIGN_OR_RETURN(block.up, require(name("ffn_up_exps.weight"), inner, because));
   }
   ASSIGN_OR_RETURN(block.down, require(name("ffn_down_exps.weight"), outer, because));
-  RETURN_IF_ERROR(shared_experts(layer, experts));
-  spec_of(layer).experts = experts;
+  return {};
+}
+
+// One tensor per expert, as files of the first months of Mixtral have it.
+Status ModelBuilder::expert_parts(int layer, const Experts& experts) {
+  BlockTensors& block = tensors_of(layer);
+  const std::string because = cat("the expert width (", experts.width, ')');
+  const auto bind = [&](std::string_view matrix, const Shape& shape,
+                        std::vector<const TensorInfo*>& parts) -> Status {
+    for (int e = 0; e < experts.count; ++e) {
+      const std::string name = in_layer(layer, cat(matrix, '.', e, ".weight"));
+      ASSIGN_OR_RETURN(const TensorInfo* part, require(name, shape, because));
+      parts.push_back(part);
+      if (part->type == parts[0]->type) continue;
+      return Error{Code::kUnsupported,
+                   cat("tensor '", name, "' is ", kernels::type_info(part->type).name, " but '",
+                       parts[0]->name, "' ", kernels::type_info(parts[0]->type).name,
+                       "; experts of a layer must be of one type")};
+    }
+    return {};
+  };
+  const Shape inner = {.length = hidden(), .rows = experts.width};
+  RETURN_IF_ERROR(bind("ffn_gate", inner, block.gate_parts));
+  RETURN_IF_ERROR(bind("ffn_up", inner, block.up_parts));
+  RETURN_IF_ERROR(bind("ffn_down", {.length = experts.width, .rows = hidden()}, block.down_parts));
+  block.gate = block.gate_parts[0];
+  block.up = block.up_parts[0];
+  block.down = block.down_parts[0];
   return {};
 }
 

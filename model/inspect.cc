@@ -186,7 +186,8 @@ uint64_t active_bytes_per_token(const Model& model) {
     const BlockTensors& block = model.blocks[i];
     for (const TensorInfo* tensor : {block.gate, block.up, block.down, block.gate_up}) {
       if (tensor == nullptr) continue;
-      const uint64_t of_one = tensor->bytes / static_cast<uint64_t>(experts->count);
+      const uint64_t tensors = block.down_parts.empty() ? 1 : block.down_parts.size();
+      const uint64_t of_one = tensor->bytes * tensors / static_cast<uint64_t>(experts->count);
       bytes -= of_one * static_cast<uint64_t>(experts->count - experts->used);
     }
   }

@@ -144,6 +144,7 @@ struct ModelSpec {
 struct BlockTensors {
   const TensorInfo* attention_norm = nullptr;
   const TensorInfo *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  const TensorInfo* qkv = nullptr;  // instead of q, k and v: their rows in this order
   const TensorInfo *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
   const TensorInfo* attention_output_bias = nullptr;
   const TensorInfo *q_norm = nullptr, *k_norm = nullptr;
@@ -161,6 +162,8 @@ struct BlockTensors {
   const TensorInfo *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   const TensorInfo *gate = nullptr, *up = nullptr, *down = nullptr;  // dense, or of all experts
   const TensorInfo* gate_up = nullptr;  // instead of gate and up: gate rows, then up rows
+  // Old files: one tensor of one type per expert; gate, up and down are then the first of them.
+  std::vector<const TensorInfo*> gate_parts, up_parts, down_parts;
 };
 
 /// A model file that was checked against its architecture.

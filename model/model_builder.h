@@ -57,6 +57,8 @@ class ModelBuilder {
   // build_feed_forward.cc
   base::Status dense_feed_forward(int layer);
   base::Status expert_feed_forward(int layer);
+  base::Status expert_tensors(int layer, const Experts& experts);
+  base::Status expert_parts(int layer, const Experts& experts);
   base::Status shared_experts(int layer, Experts& experts);
   base::Result<int64_t> expert_width(int layer, const TensorInfo& down);
   base::Result<int64_t> shared_width(int layer, const Experts& experts);

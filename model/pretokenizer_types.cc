@@ -36,6 +36,10 @@ constexpr std::string_view kGpt2 = CONTRACTION
   "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
   "*" SUFFIX "|" NUMBERS "| ?[^" SPACES "\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS
 
+// The same words without Han characters, whose runs are pieces of their own (Kimi K2).
+#define UPPER_BUT_HAN "[^\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]"
+#define LOWER_BUT_HAN "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{Han}]"
+
 // Letters that have upper and lower case, as the DeepSeek LLM tokenizer lists them.
 #define CASED_LETTERS                                                                     \
   "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"          \
@@ -68,6 +72,10 @@ constexpr Patterns1 kQwen35Patterns = {"(?i:" CONTRACTION
                                        "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" BLANKS};
 constexpr Patterns1 kTekkenPatterns = {O200K("", "\\p{N}")};
 constexpr Patterns1 kGpt4oPatterns = {O200K("(?i:" CONTRACTION ")?", "\\p{N}{1,3}")};
+constexpr Patterns1 kKimiK2Patterns = {
+    "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" UPPER_BUT_HAN "*" LOWER_BUT_HAN "+(?i:" CONTRACTION
+    ")?|[^\\r\\n\\p{L}\\p{N}]?" UPPER_BUT_HAN "+" LOWER_BUT_HAN "*(?i:" CONTRACTION
+    ")?|\\p{N}{1,3}| ?[^" SPACES "\\p{L}\\p{N}]+[\\r\\n]*|" BLANKS};
 constexpr std::array<std::string_view, 2> kStarcoderPatterns = {"\\p{N}", kGpt2};
 constexpr std::array<std::string_view, 3> kFalconPatterns = {"[\\p{P}$+<=>^~|`]+", kGpt2,
                                                              "[0-9][0-9][0-9]"};
@@ -106,6 +114,7 @@ constexpr PretokenizerType kTypes[] = {
     {.name = "tekken", .patterns = kTekkenPatterns, .whole_words_first = true, .adds_bos = true},
     {.name = "gpt-4o", .patterns = kGpt4oPatterns},
     {.name = "qwen35", .patterns = kQwen35Patterns},
+    {.name = "kimi-k2", .patterns = kKimiK2Patterns},
     // The pattern of Llama 3 without its two habits.
     {.name = "glm4", .patterns = kLlama3Patterns},
 };

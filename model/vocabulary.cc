@@ -34,6 +34,9 @@ constexpr std::string_view kEndNames[] = {
     "<|eos|>",
     "<|eot|>",
     "<|END_OF_TURN_TOKEN|>",
+    "<|endofresponse|>",  // dots.llm1
+    "[EOS]",              // Kimi K2, which also has [EOT]
+    "[EOT]",
     "<\xEF\xBD\x9C"
     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek
 };

@@ -117,13 +117,14 @@ class Loading {
  private:
   base::Status load(const Span& span, std::vector<std::byte>& rows) {
     const engine::WeightSlice& slice = *span.slice;
-    const model::TensorInfo& tensor = *slice.tensor;
+    const int64_t matrix = slice.matrix_begin + span.matrix;
+    const model::TensorInfo& tensor = slice.parts ? *slice.parts[matrix] : *slice.tensor;
     const int64_t file_row_bytes = kernels::row_bytes(tensor.type, tensor.row_length());
     const int64_t first = span.panel_begin * kernels::kPanelRows;
     const int64_t last = std::min(span.panel_end * kernels::kPanelRows, slice.rows.size());
     const int64_t file_rows = slice.transposed ? slice.row_length : last - first;
     rows.resize(static_cast<size_t>(file_rows * file_row_bytes));
-    const int64_t file_row = (slice.matrix_begin + span.matrix) * slice.matrix_rows +
+    const int64_t file_row = (slice.parts ? 0 : matrix * slice.matrix_rows) +
                              (slice.transposed ? 0 : slice.rows.begin + first);
     RETURN_IF_ERROR(read(tensor, file_row * file_row_bytes, rows));
     if (!kernels::rows_finite(tensor.type, rows.data(), file_rows, tensor.row_length())) {

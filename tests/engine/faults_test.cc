@@ -191,6 +191,113 @@ TEST(Sharding, AnyRankCountGivesEqualBits) {
   }
 }
 
+// What a tensor of a golden file holds, in another cut.
+struct Cut {
+  std::string name;
+  std::vector<uint64_t> shape;
+};
+
+// Replaces tensors by one that holds their matrices in turn: matrix m of each, for every m.
+void fuse(GgufFile& file, const std::vector<std::string>& names, const Cut& into, size_t matrices) {
+  model_test::FileTensor fused{.name = into.name,
+                               .shape = into.shape,
+                               .type = file.tensor(names[0]).type,
+                               .data = {},
+                               .offset = {}};
+  for (size_t m = 0; m < matrices; m++) {
+    for (const std::string& name : names) {
+      const auto& data = file.tensor(name).data;
+      const size_t bytes = data.size() / matrices;
+      fused.data.insert(fused.data.end(), data.begin() + static_cast<ptrdiff_t>(m * bytes),
+                        data.begin() + static_cast<ptrdiff_t>((m + 1) * bytes));
+    }
+  }
+  for (const std::string& name : names) file.erase_tensor(name);
+  file.tensors.push_back(std::move(fused));
+}
+
+void expect_equal_runs(const GgufFile& file, const GgufFile& other,
+                       const std::vector<int32_t>& tokens) {
+  const auto original = run_file(file, tokens, {});
+  for (const int ranks : {1, 3}) {
+    expect_equal_logits(run_file(other, tokens, {.ranks = ranks, .threads = 2}), original);
+  }
+}
+
+// Tensors fused or apart do not change a bit.
+TEST(FileForms, FusedTensorsGiveEqualBits) {
+  const GoldenCase one = golden_case("qwen3moe-f16");
+  GgufFile file = model_test::read_gguf(one.path);
+  for (const std::string block : {"blk.0.", "blk.1."}) {
+    auto shape = file.tensor(block + "ffn_gate_exps.weight").shape;
+    shape[1] *= 2;
+    fuse(file, {block + "ffn_gate_exps.weight", block + "ffn_up_exps.weight"},
+         {block + "ffn_gate_up_exps.weight", shape}, shape[2]);
+    shape = file.tensor(block + "attn_q.weight").shape;
+    shape[1] += 2 * file.tensor(block + "attn_k.weight").shape[1];
+    fuse(file, {block + "attn_q.weight", block + "attn_k.weight", block + "attn_v.weight"},
+         {block + "attn_qkv.weight", shape}, 1);
+  }
+  expect_equal_runs(model_test::read_gguf(one.path), file, one.reference[1].tokens);
+}
+
+TEST(FileForms, ATensorPerExpertGivesEqualBits) {
+  const GoldenCase one = golden_case("mixtral-f16");
+  GgufFile file = model_test::read_gguf(one.path);
+  for (const std::string block : {"blk.0.", "blk.1."}) {
+    for (const std::string name : {"ffn_gate", "ffn_up", "ffn_down"}) {
+      const model_test::FileTensor all = file.tensor(block + name + "_exps.weight");
+      file.erase_tensor(all.name);
+      const size_t bytes = all.data.size() / all.shape[2];
+      for (size_t e = 0; e < all.shape[2]; e++) {
+        const auto begin = all.data.begin() + static_cast<ptrdiff_t>(e * bytes);
+        file.tensors.push_back({.name = block + name + '.' + std::to_string(e) + ".weight",
+                                .shape = {all.shape[0], all.shape[1]},
+                                .type = all.type,
+                                .data = {begin, begin + static_cast<ptrdiff_t>(bytes)},
+                                .offset = {}});
+      }
+    }
+  }
+  expect_equal_runs(model_test::read_gguf(one.path), file, one.reference[1].tokens);
+}
+
+// Projections of one F16 layer's latent per head, as the joint tensor holds them.
+model_test::Bytes joint_projections(const model_test::FileTensor& key,
+                                    const model_test::FileTensor& value) {
+  const size_t plain = key.shape[0], latent = key.shape[1], heads = key.shape[2];
+  const size_t value_bytes = value.data.size() / heads;
+  model_test::Bytes data;
+  for (size_t h = 0; h < heads; h++) {
+    for (size_t i = 0; i < plain * latent; i++) {
+      const size_t at = 2 * ((h * latent + i % latent) * plain + i / latent);
+      data.push_back(key.data[at]);
+      data.push_back(key.data[at + 1]);
+    }
+    const auto begin = value.data.begin() + static_cast<ptrdiff_t>(h * value_bytes);
+    data.insert(data.end(), begin, begin + static_cast<ptrdiff_t>(value_bytes));
+  }
+  return data;
+}
+
+// The same weights per head and as one tensor, whose keys are expanded to float32: exactly.
+TEST(FileForms, JointProjectionsOfALatentGiveEqualBits) {
+  const GoldenCase one = golden_case("deepseek2-v3-mla-f16");
+  GgufFile file = model_test::read_gguf(one.path);
+  for (const std::string block : {"blk.0.", "blk.1.", "blk.2."}) {
+    const auto key = file.tensor(block + "attn_k_b.weight");
+    const auto value = file.tensor(block + "attn_v_b.weight");
+    file.erase_tensor(key.name);
+    file.erase_tensor(value.name);
+    file.tensors.push_back({.name = block + "attn_kv_b.weight",
+                            .shape = {key.shape[1], key.shape[2] * (key.shape[0] + value.shape[1])},
+                            .type = key.type,
+                            .data = joint_projections(key, value),
+                            .offset = {}});
+  }
+  expect_equal_runs(model_test::read_gguf(one.path), file, one.reference[2].tokens);
+}
+
 // Alignment, integer widths and per-layer arrays do not change a bit.
 TEST(Metadata, OtherClothesGiveEqualBits) {
   const GoldenCase one = golden_case("olmoe-f32");

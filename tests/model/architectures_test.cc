@@ -42,10 +42,10 @@ void reshape(GgufFile& file, const std::string& name, const std::vector<uint64_t
 }
 
 TEST(Architectures, AreKnownByName) {
-  EXPECT_EQ(
-      model::known_architectures(),
-      (std::vector<std::string_view>{"deepseek2", "dots1", "ernie4_5-moe", "granitemoe", "llama",
-                                     "olmoe", "qwen2", "qwen2moe", "qwen3", "qwen3moe"}));
+  EXPECT_EQ(model::known_architectures(),
+            (std::vector<std::string_view>{"deepseek2", "dots1", "ernie4_5-moe", "glm4moe",
+                                           "granitemoe", "llama", "minimax-m2", "olmoe", "qwen2",
+                                           "qwen2moe", "qwen3", "qwen3moe"}));
 }
 
 TEST(Architectures, Qwen3moe) {
@@ -144,6 +144,44 @@ TEST(Architectures, AcceptBiasesAndRopeFactors) {
   EXPECT_EQ(model.blocks[1].v_bias->name, "blk.1.attn_v.bias");
   EXPECT_EQ(model.blocks[1].attention_output_bias->name, "blk.1.attn_output.bias");
   ASSERT_NE(model.rope_factors, nullptr);
+}
+
+TEST(Architectures, AcceptFusedQueriesKeysAndValues) {
+  GgufFile file = tiny_model("qwen3moe");
+  for (const char* name : {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"}) {
+    file.erase_tensor(name);
+  }
+  file.add_f32("blk.0.attn_qkv.weight", {32, 64});
+  const Model model = load(file);
+  EXPECT_EQ(model.blocks[0].q, nullptr);
+  EXPECT_EQ(model.blocks[0].qkv->name, "blk.0.attn_qkv.weight");
+  reshape(file, "blk.0.attn_qkv.weight", {32, 48});
+  expect_error(file, "'blk.0.attn_qkv.weight' has shape [32, 48], not [32, 64]");
+}
+
+TEST(Architectures, AcceptATensorPerExpert) {
+  GgufFile file = tiny_model("mixtral");
+  for (const std::string block : {"blk.0.", "blk.1."}) {
+    for (const std::string name : {"gate", "up", "down"}) {
+      file.erase_tensor(block + "ffn_" + name + "_exps.weight");
+      for (int e = 0; e < 4; ++e) {
+        const bool down = name == "down";
+        file.add_f32(cat(block, "ffn_", name, '.', e, ".weight"),
+                     {down ? 16U : 32U, down ? 32U : 16U});
+      }
+    }
+  }
+  const Model model = load(file);
+  ASSERT_EQ(model.blocks[1].up_parts.size(), 4U);
+  EXPECT_EQ(model.blocks[1].up_parts[3]->name, "blk.1.ffn_up.3.weight");
+  EXPECT_EQ(model.blocks[1].gate->name, "blk.1.ffn_gate.0.weight");
+  EXPECT_EQ(model.spec.blocks[1].experts->width, 16);
+  file.tensor("blk.1.ffn_up.2.weight").type = 1;  // F16
+  expect_error(file,
+               "'blk.1.ffn_up.2.weight' is F16 but 'blk.1.ffn_up.0.weight' F32; experts of a layer "
+               "must be of one type");
+  file.erase_tensor("blk.1.ffn_up.2.weight");
+  expect_error(file, "tensor 'blk.1.ffn_up.2.weight' is missing");
 }
 
 // Row A3: the width of an integer is not its meaning.
@@ -396,6 +434,8 @@ TEST(GoldenModels, LoadWithTheirShapes) {
       {"llama-rope-factors-f16", "llama", 64, 384, 0, QkNorm::kNone},
       {"odd-tied-q4_0", "qwen3moe", 96, 509, 9, QkNorm::kPerHead},
       {"split-f16-00001-of-00003", "qwen3moe", 64, 512, 8, QkNorm::kPerHead},
+      {"glm4moe-f16", "glm4moe", 64, 384, 8, QkNorm::kPerHead},
+      {"minimax-m2-f16", "minimax-m2", 64, 384, 8, QkNorm::kFullWidth},
       {"qwen2-f16", "qwen2", 64, 384, 0, QkNorm::kNone},
       {"qwen2moe-f16", "qwen2moe", 64, 384, 8, QkNorm::kNone},
       {"dots1-f16", "dots1", 64, 384, 8, QkNorm::kPerHead},
@@ -443,8 +483,8 @@ TEST(GoldenModels, AllOfTheFullSetLoadOrAreOfAnUnknownArchitecture) {
       ++unknown;
     }
   }
-  EXPECT_EQ(loaded, 70);  // the manifest's cases of these architectures
-  EXPECT_EQ(unknown, 20);
+  EXPECT_EQ(loaded, 76);  // the manifest's cases of these architectures
+  EXPECT_EQ(unknown, 14);
 }
 
 }  // namespace

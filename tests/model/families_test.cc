@@ -94,6 +94,29 @@ TEST(Families, GraniteHasScales) {
   EXPECT_EQ(load(file).spec.residual_scale, 1);
 }
 
+// The layers behind the last that counts are known, and not used.
+TEST(Families, Glm4moeSkipsLayersThatPredictFurtherTokens) {
+  GgufFile file = tiny_model("glm4moe");
+  EXPECT_EQ(load(file).blocks[1].ffn_norm->name, "blk.1.post_attention_norm.weight");
+  EXPECT_EQ(load(file).spec.blocks[1].experts->score, RouterScore::kSigmoid);
+  file.set("glm4moe.block_count", u32(3));
+  file.set("glm4moe.nextn_predict_layers", u32(1));
+  file.add_f32("blk.2.nextn.eh_proj.weight", {64, 32});
+  EXPECT_EQ(load(file).spec.blocks.size(), 2U);
+  file.set("glm4moe.nextn_predict_layers", u32(3));
+  expect_error(file, "'glm4moe.nextn_predict_layers' is 3, not between 0 and 2");
+}
+
+TEST(Families, QkNormsOfGlm4moeMayBeMissing) {
+  GgufFile file = tiny_model("glm4moe");
+  EXPECT_EQ(load(file).spec.blocks[1].attention.qk_norm, QkNorm::kPerHead);
+  for (const std::string block : {"blk.0.", "blk.1."}) {
+    file.erase_tensor(block + "attn_q_norm.weight");
+    file.erase_tensor(block + "attn_k_norm.weight");
+  }
+  EXPECT_EQ(load(file).spec.blocks[1].attention.qk_norm, QkNorm::kNone);
+}
+
 TEST(Families, Deepseek2CachesALatent) {
   for (const std::string name : {"deepseek2", "deepseek2-joint"}) {
     const Model model = load(tiny_model(name));

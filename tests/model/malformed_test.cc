@@ -172,7 +172,7 @@ std::vector<Case> number_cases() {
   return {
       {"unknown_architecture", set("general.architecture", text("gpt5")),
        "'general.architecture' is 'gpt5'; known are deepseek2, dots1, ernie4_5-moe, "
-       "granitemoe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe"},
+       "glm4moe, granitemoe, llama, minimax-m2, olmoe, qwen2, qwen2moe, qwen3, qwen3moe"},
       {"architecture_of_another_type", set("general.architecture", u32(3)),
        "'general.architecture' is an integer, not a string"},
       {"no_layers", set(a + "block_count", u32(0)), "'qwen3moe.block_count' is 0"},
@@ -317,7 +317,7 @@ std::vector<Case> shape_cases() {
        [](GgufFile& f) {
          f.add_f32("blk.0.ffn_gate.0.weight", {32, 16});
        },
-       "'blk.0.ffn_gate.0.weight' holds a single expert, as old files do", "mixtral"},
+       "'blk.0.ffn_gate.0.weight' is not part of architecture llama", "mixtral"},
       {"qk_norm_where_there_is_none",
        [](GgufFile& f) { f.add_f32("blk.0.attn_q_norm.weight", {8}); },
        "tensor 'blk.0.attn_q_norm.weight' is not part of architecture llama", "llama"},

@@ -28,8 +28,9 @@ Pieces split(const Pretokenizer& pretokenizer, std::string_view text) {
 }
 
 constexpr std::string_view kTypeNames[] = {
-    "gpt-2",  "qwen2",  "llama-bpe", "deepseek-llm", "deepseek-coder", "deepseek-v3", "starcoder",
-    "refact", "falcon", "mpt",       "tekken",       "gpt-4o",         "qwen35",      "glm4"};
+    "gpt-2",       "qwen2",     "llama-bpe", "deepseek-llm", "deepseek-coder",
+    "deepseek-v3", "starcoder", "refact",    "falcon",       "mpt",
+    "tekken",      "gpt-4o",    "qwen35",    "glm4",         "kimi-k2"};
 
 TEST(Pretokenizer, CutsWordsNumbersAndBlanksAsEachTypeSays) {
   const std::string_view text = "It's  12345 HelloWORLD!\n\n x";
@@ -44,6 +45,7 @@ TEST(Pretokenizer, CutsWordsNumbersAndBlanksAsEachTypeSays) {
       {"starcoder", {"It", "'s", "  ", "1", "2", "3", "4", "5", " HelloWORLD", "!", "\n\n", " x"}},
       {"tekken", {"It", "'s", " ", " ", "1", "2", "3", "4", "5", " Hello", "WORLD", "!\n\n", " x"}},
       {"gpt-4o", {"It's", " ", " ", "123", "45", " Hello", "WORLD", "!\n\n", " x"}},
+      {"kimi-k2", {"It's", " ", " ", "123", "45", " Hello", "WORLD", "!\n\n", " x"}},
       {"deepseek-v3", {"It", "'s", "  ", "123", "45", " HelloWORLD", "!\n\n", " x"}},
   };
   for (const auto& item : cases) EXPECT_EQ(split(make(item.type), text), item.pieces) << item.type;
@@ -55,6 +57,15 @@ TEST(Pretokenizer, BlanksAreUnicodeWhiteSpace) {
   EXPECT_EQ(split(pretokenizer, "a\xC2\x85\xE3\x80\x80"), (Pieces{"a", "\xC2\x85\xE3\x80\x80"}));
   EXPECT_EQ(split(pretokenizer, "a \xE1\xA0\x8E"), (Pieces{"a", " \xE1\xA0\x8E"}));
   EXPECT_EQ(split(pretokenizer, "a \xE2\x80\x8B"), (Pieces{"a", " \xE2\x80\x8B"}));
+}
+
+// Runs of Han characters stand alone; other letters without case, and marks, belong to words.
+TEST(Pretokenizer, KimiK2CutsHanCharactersFromWords) {
+  const std::string_view text = "ab\xE4\xB8\xAD\xE6\x96\x87 Cd\xE3\x81\x82\xCC\x81";
+  EXPECT_EQ(split(make("kimi-k2"), text),
+            (Pieces{"ab", "\xE4\xB8\xAD\xE6\x96\x87", " Cd\xE3\x81\x82\xCC\x81"}));
+  EXPECT_EQ(split(make("gpt-4o"), text),
+            (Pieces{"ab\xE4\xB8\xAD\xE6\x96\x87", " Cd\xE3\x81\x82\xCC\x81"}));
 }
 
 TEST(Pretokenizer, EmptyTextHasNoPieces) {

@@ -99,6 +99,7 @@ struct Family {
   bool experts = false, own_width = false, shared = false, leading_dense = false;
   bool qk_norm = false, full_norm = false, biases = false, selection_bias = false;
   bool latent = false, joint = false;
+  std::string norm = "ffn_norm.weight";
 };
 
 Family family_of(std::string_view name) {
@@ -118,6 +119,16 @@ Family family_of(std::string_view name) {
             .selection_bias = true,
             .latent = true,
             .joint = name == "deepseek2-joint"};
+  }
+  if (name == "glm4moe" || name == "minimax-m2") {
+    return {.experts = true,
+            .own_width = true,
+            .shared = name == "glm4moe",
+            .leading_dense = name == "glm4moe",
+            .qk_norm = true,
+            .full_norm = name == "minimax-m2",
+            .selection_bias = true,
+            .norm = name == "glm4moe" ? "post_attention_norm.weight" : "ffn_norm.weight"};
   }
   if (name == "ernie4_5-moe") {
     return {.experts = true,
@@ -158,7 +169,7 @@ void add_layer(GgufFile& file, const std::string& block, const Family& family, b
     file.add_f32(block + "attn_q_norm.weight", {full ? kHeads * kHeadDim : kHeadDim});
     file.add_f32(block + "attn_k_norm.weight", {full ? kKvHeads * kHeadDim : kHeadDim});
   }
-  file.add_f32(block + "ffn_norm.weight", {kHidden});
+  file.add_f32(block + family.norm, {kHidden});
   if (dense) return add_dense(file, block);
   add_experts(file, block);
   if (family.selection_bias) file.add_f32(block + "exp_probs_b.bias", {kExperts});

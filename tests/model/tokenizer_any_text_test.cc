@@ -16,9 +16,10 @@ using model_test::make_tokenizer;
 using model_test::spm_vocabulary;
 using Ids = std::vector<int32_t>;
 
-constexpr const char* kTypeNames[] = {
-    "gpt-2",  "qwen2",  "llama-bpe", "deepseek-llm", "deepseek-coder", "deepseek-v3", "starcoder",
-    "refact", "falcon", "mpt",       "tekken",       "gpt-4o",         "qwen35",      "glm4"};
+constexpr const char* kTypeNames[] = {"gpt-2",          "qwen2",       "llama-bpe", "deepseek-llm",
+                                      "deepseek-coder", "deepseek-v3", "starcoder", "refact",
+                                      "falcon",         "mpt",         "tekken",    "gpt-4o",
+                                      "qwen35",         "glm4",        "kimi-k2"};
 
 /// Merges that build long tokens out of the characters of the long runs.
 std::vector<std::string> run_merges() {
