@@ -79,7 +79,7 @@ base::Result<std::unique_ptr<ZmqGroup>> ZmqGroup::meet(const ZmqGroupOptions& op
 }
 
 base::Status ZmqGroup::open() {
-  ASSIGN_OR_RETURN(context_, ZmqContext::create());
+  ASSIGN_OR_RETURN(context_, ZmqContext::create(options_.cpus));
   const size_t bytes_max = std::max(frame_bytes_max(mesh_options()), sizeof(HelloFrame));
   for (int rank = 0; rank < options_.ranks; rank++) {
     if (rank == options_.rank) continue;

@@ -31,6 +31,7 @@ struct ZmqGroupOptions {
   std::string terms = {};                   // ASCII, for people; the same for all ranks
   std::string offer = {};                   // any bytes, for the others to look at
   ZmqWaitOptions wait = {};
+  std::vector<int> cpus = {};  // of this rank's threads; ZeroMQ's own runs there too
   uint64_t first_sequence = 0;
   base::TimeNs meet_timeout_ns = 30'000'000'000;
 };

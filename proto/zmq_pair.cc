@@ -29,9 +29,15 @@ struct ZmqContext::Impl {
 ZmqContext::ZmqContext() : impl_(std::make_unique<Impl>()) {}
 ZmqContext::~ZmqContext() = default;
 
-base::Result<std::unique_ptr<ZmqContext>> ZmqContext::create() {
+base::Result<std::unique_ptr<ZmqContext>> ZmqContext::create(std::span<const int> cpus) {
   try {
-    return std::unique_ptr<ZmqContext>(new ZmqContext());
+    std::unique_ptr<ZmqContext> context(new ZmqContext());
+    void* const handle = context->impl().context.handle();
+    // A CPU that is refused costs speed, nothing else.
+    for (const int cpu : cpus) {
+      if (cpu >= 0) (void)zmq_ctx_set(handle, ZMQ_THREAD_AFFINITY_CPU_ADD, cpu);
+    }
+    return context;
   } catch (const zmq::error_t& error) {
     return zmq_error("starting ZeroMQ", error);
   }

@@ -17,11 +17,12 @@
 
 namespace proto {
 
-/// Owns ZeroMQ's own thread, which runs on the CPUs that the thread that makes this may use.
-/// Outlives its sockets.
+/// Owns ZeroMQ's own thread. Outlives its sockets.
 class ZmqContext {
  public:
-  static base::Result<std::unique_ptr<ZmqContext>> create();
+  /// That thread runs on `cpus`; if there are none, where the calling thread may. Best are those of
+  /// the threads that wait for it: one of them is free just then.
+  static base::Result<std::unique_ptr<ZmqContext>> create(std::span<const int> cpus = {});
   ~ZmqContext();
   struct Impl;
   Impl& impl() { return *impl_; }

@@ -63,6 +63,7 @@ base::Status RankExchange::meet_over_zmq() {
   proto::ZmqGroupOptions group;
   group.rank = o.rank;
   group.ranks = o.ranks;
+  group.cpus = o.cpus;
   for (int peer = 0; peer < o.ranks; peer++) {
     group.endpoints.emplace_back();
     if (peer == o.rank) continue;
@@ -112,14 +113,14 @@ base::Status RankExchange::decide() {
 }
 
 base::Status RankExchange::open() {
-  if (kind_ == "zmq") return zmq_->start(options_.threads);
+  if (kind_ == "zmq") return zmq_->start(static_cast<int>(options_.cpus.size()));
   shm::GroupOptions group;
   group.directory = directory_;
   group.id = options_.group_id;
   group.rank = options_.rank;
   group.node = options_.os_node;
   group.shape = {.ranks = options_.ranks,
-                 .threads = options_.threads,
+                 .threads = static_cast<int>(options_.cpus.size()),
                  .slice_bytes_max = options_.slice_bytes_max};
   group.record_bytes_max = options_.record_bytes_max;
   if (options_.oversubscribed) group.wait.spin_pauses = shm::kSpinPausesOversubscribed;

@@ -23,13 +23,14 @@
 namespace worker {
 
 struct RankExchangeOptions {
-  int rank = 0, ranks = 1, threads = 1;
-  int os_node = -1;             // of this rank's regions
-  std::string choice = "auto";  // auto, shm or zmq
-  std::string group_id;         // the same for all ranks, never used twice
-  std::string arena_directory;  // of this user, exists
-  std::string broker_endpoint;  // the ranks' sockets lie beside the broker's
-  size_t slice_bytes_max = 0;   // the same for all ranks, as the next
+  int rank = 0, ranks = 1;
+  std::vector<int> cpus = {-1};  // one for each thread; -1: pinned nowhere
+  int os_node = -1;              // of this rank's regions
+  std::string choice = "auto";   // auto, shm or zmq
+  std::string group_id;          // the same for all ranks, never used twice
+  std::string arena_directory;   // of this user, exists
+  std::string broker_endpoint;   // the ranks' sockets lie beside the broker's
+  size_t slice_bytes_max = 0;    // the same for all ranks, as the next
   size_t record_bytes_max = 0;
   bool oversubscribed = false;  // threads share CPUs: sleep soon instead of spinning
   base::TimeNs timeout_ns = 60'000'000'000;
@@ -45,8 +46,8 @@ std::string strangers(const std::vector<uint64_t>& votes);
 
 class RankExchange {
  public:
-  /// Meets the others and decides. Call it before the thread is pinned: ZeroMQ's own thread runs
-  /// where its maker may. Errors: kTimeout, kPeerLost, kUnsupported with a sentence.
+  /// Meets the others and decides; nothing large is allocated yet. Errors: kTimeout, kPeerLost,
+  /// kUnsupported with a sentence.
   static base::Result<std::unique_ptr<RankExchange>> meet(const RankExchangeOptions& options);
   ~RankExchange();
 

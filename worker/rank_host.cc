@@ -134,7 +134,7 @@ RankExchangeOptions RankHost::exchange_options() const {
   RankExchangeOptions options;
   options.rank = options_.rank;
   options.ranks = options_.rank_count;
-  options.threads = static_cast<int>(options_.cpus.size());
+  options.cpus = options_.cpus;
   options.os_node = options_.os_node;
   options.choice = options_.exchange;
   options.group_id = options_.group_id;
