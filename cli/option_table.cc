@@ -161,8 +161,9 @@ std::vector<OptionRow> cluster_rows() {
       {"--exchange", "NAME",
        "how ranks exchange activations: shm, zmq, or auto: shm where ranks see the same memory",
        kBoth, &O::exchange, 0, 0, "auto shm zmq"},
-      {"--stats", "", "the plan beforehand; speed, waits and memory afterwards", kComputes,
-       &O::stats},
+      {"--stats", "", "the plan beforehand; speed, waits and memory afterwards",
+       kComputes & ~kServe, &O::stats},
+      {"--stats", "", "the plan before loading", kServe, &O::stats},
   };
 }
 

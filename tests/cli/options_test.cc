@@ -38,6 +38,29 @@ TEST(Options, RunHasDefaults) {
   EXPECT_FALSE(options.stats);
 }
 
+TEST(Options, ServeTakesWhatItNeeds) {
+  const Options options =
+      good({"serve", "m", "--host", "::1", "--port", "0", "--alias", "a", "--parallel", "3", "--queue",
+            "5", "--api-key-file", "k", "--max-body", "7", "--drain-timeout", "9", "--log-requests"});
+  EXPECT_EQ(options.command, Command::kServe);
+  EXPECT_EQ(options.host, "::1");
+  EXPECT_EQ(options.port, 0);
+  EXPECT_EQ(options.alias, "a");
+  EXPECT_EQ(options.parallel, 3);
+  EXPECT_EQ(options.queue, 5);
+  EXPECT_EQ(options.api_key_file, "k");
+  EXPECT_EQ(options.max_body_mib, 7);
+  EXPECT_EQ(options.drain_seconds, 9);
+  EXPECT_TRUE(options.log_requests);
+  const Options defaults = good({"serve", "m"});
+  EXPECT_EQ(defaults.host, "127.0.0.1");
+  EXPECT_EQ(defaults.port, 8080);
+  EXPECT_EQ(defaults.parallel, 4);
+  refused({"serve", "m", "--port", "70000"}, "--port");
+  refused({"serve", "m", "--parallel", "0"}, "--parallel");
+  refused({"serve", "m", "--config", "nosuch.toml"}, "nosuch.toml");
+}
+
 TEST(Options, EveryOptionReachesItsField) {
   const Options options = good({"run",
                                 "m",
