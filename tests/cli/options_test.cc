@@ -39,9 +39,9 @@ TEST(Options, RunHasDefaults) {
 }
 
 TEST(Options, ServeTakesWhatItNeeds) {
-  const Options options =
-      good({"serve", "m", "--host", "::1", "--port", "0", "--alias", "a", "--parallel", "3", "--queue",
-            "5", "--api-key-file", "k", "--max-body", "7", "--drain-timeout", "9", "--log-requests"});
+  const Options options = good({"serve", "m", "--host", "::1", "--port", "0", "--alias", "a",
+                                "--parallel", "3", "--queue", "5", "--api-key-file", "k",
+                                "--max-body", "7", "--drain-timeout", "9", "--log-requests"});
   EXPECT_EQ(options.command, Command::kServe);
   EXPECT_EQ(options.host, "::1");
   EXPECT_EQ(options.port, 0);
