@@ -13,8 +13,12 @@ namespace {
 namespace beast = boost::beast;
 
 // Beast asserts that it never sees less of a last chunk ("0", two line ends), wherever the network
-// cuts it. No chunk of a body can be the end with fewer bytes, so they wait for the others.
+// cuts it. So what may be the beginning of one waits for the rest.
 constexpr size_t kLastChunkBytes = 5;
+
+bool begins_last_chunk(std::string_view bytes) {
+  return bytes.size() < kLastChunkBytes && (bytes[0] == '0' || bytes[0] == '\r');
+}
 
 std::string lower(beast::string_view text) {
   std::string out(text.data(), text.size());
@@ -59,7 +63,7 @@ size_t MessageReader::put(std::string_view bytes) {
   size_t used = 0;
   while (state_ != State::kDone && state_ != State::kFailed && used < bytes.size()) {
     const bool in_head = state_ == State::kHead;
-    if (!in_head && head_.chunked && bytes.size() - used < kLastChunkBytes) break;
+    if (!in_head && head_.chunked && begins_last_chunk(bytes.substr(used))) break;
     beast::error_code error;
     const size_t count =
         message.put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), error);

@@ -13,7 +13,7 @@ TEST(Exchange, EveryEndOfAWaitHasItsOwnName) {
   for (const Wait wait :
        {Wait::kOk, Wait::kAborted, Wait::kPeerLost, Wait::kTimeout, Wait::kBroken})
     names.insert(wait_name(wait));
-  EXPECT_EQ(names.size(), 4u);
+  EXPECT_EQ(names.size(), 5u);
   EXPECT_FALSE(names.contains("?"));
   EXPECT_STREQ(wait_name(Wait::kPeerLost), "peer lost");
 }

@@ -137,6 +137,9 @@ TEST(MessageReader, AnyBytesLeadToARequestOrAnError) {
     const Read whole = read(bytes), cut = read(bytes, 1 + random() % 7);
     // In parts the parser may wait for the end of a head whose first lines are wrong already.
     if (cut.state == MessageReader::State::kHead && whole.status != 0) continue;
+    // And so may what could become the last chunk.
+    if (cut.state == MessageReader::State::kBody && cut.left.size() < 5 && whole.status == 400)
+      continue;
     EXPECT_EQ(whole.state, cut.state) << testing::PrintToString(bytes);
     EXPECT_EQ(whole.status, cut.status) << testing::PrintToString(bytes);
     EXPECT_EQ(whole.body, cut.body) << testing::PrintToString(bytes);
