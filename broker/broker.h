@@ -32,7 +32,7 @@ struct BrokerOptions {
   int rank_count = 1;
   std::string model_fingerprint = {};  // that every worker must name
   int requests_max = 256;
-  base::TimeNs repeat_after = 1'000'000'000;     // a request or cancel without an answer
+  base::TimeNs repeat_after = 1'000'000'000;     // without an answer; doubled each time
   uint64_t acknowledge_every = 16;               // chunks
   base::TimeNs acknowledge_after = 100'000'000;  // even if fewer came
 };
@@ -96,6 +96,7 @@ class Broker {
     uint64_t acknowledged = 0;  // chunks
     base::TimeNs unacknowledged_since = 0;
     base::TimeNs asked_at = 0;  // for the last time
+    int repeats = 0;            // of the request or cancel: each waits twice as long
     bool answered = false;      // the leader has it
     bool cancelling = false;
   };

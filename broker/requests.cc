@@ -11,6 +11,8 @@ namespace broker {
 
 namespace {
 
+constexpr int kDoublingsMax = 5;  // of the time between two repeats
+
 base::Error invalid(std::string sentence) {
   return {base::Code::kInvalidArgument, std::move(sentence)};
 }
@@ -127,6 +129,7 @@ void Broker::cancel(uint64_t request_id, base::TimeNs now) {
   if (found == live_.end()) return;
   found->second.cancelling = true;
   found->second.asked_at = now;
+  found->second.repeats = 0;
   send_leader(proto::Cancel{request_id}, found->second.trace_id);
 }
 
@@ -139,7 +142,11 @@ void Broker::on_tick(base::TimeNs now) {
     if (live.acknowledged < live.next_index &&
         now - live.unacknowledged_since >= options_.acknowledge_after)
       acknowledge(id, live);
-    if (now - live.asked_at < options_.repeat_after) continue;
+    if (live.answered && !live.cancelling) continue;
+    if (now - live.asked_at < options_.repeat_after << std::min(live.repeats, kDoublingsMax))
+      continue;
+    // A leader in the middle of a long step answers after it; long prompts must not pile up there.
+    live.repeats++;
     if (!live.answered) {
       live.asked_at = now;
       send_leader(live.request, live.trace_id);

@@ -29,7 +29,12 @@ namespace {
   dup2(STDERR_FILENO, STDOUT_FILENO);
   // Sockets of other threads may not have been marked yet; a client would wait for the child to
   // end.
-  close_range(STDERR_FILENO + 1, ~0u, 0);
+  if (close_range(STDERR_FILENO + 1, ~0u, 0) != 0) {
+    // An old kernel or a filter of system calls does not know it.
+    const long descriptors = sysconf(_SC_OPEN_MAX);
+    for (int descriptor = STDERR_FILENO + 1; descriptor < descriptors; descriptor++)
+      close(descriptor);
+  }
   execv(program, arguments);
   _exit(127);
 }

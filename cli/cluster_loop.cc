@@ -169,16 +169,23 @@ void ClusterLoop::wait(std::span<const int> descriptors) {
 }
 
 base::Status ClusterLoop::step() {
-  if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
+  // What has come counts, also the last word of a worker that was killed right after it.
   receive();
   broker_->on_tick(clock_.now());
   flush();
-  for (broker::Event& event : broker_->take_events()) {
-    if (const auto* lost = std::get_if<broker::GroupLostEvent>(&event))
-      return cause_of(lost->error);
+  std::vector<broker::Event> events = broker_->take_events();
+  std::optional<base::Error> lost;
+  for (const broker::Event& event : events)
+    if (const auto* end = std::get_if<broker::GroupLostEvent>(&event)) lost = end->error;
+  for (broker::Event& event : events) {
     if (std::holds_alternative<broker::GroupReadyEvent>(event)) on_loaded();
-    events_.push_back(std::move(event));
+    // Requests that end with the group are told the cause, which is looked for below.
+    const auto* token = std::get_if<broker::TokenEvent>(&event);
+    if (!lost || (token != nullptr && token->chunk.finish != proto::Finish::kError))
+      events_.push_back(std::move(event));
   }
+  if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
+  if (lost) return cause_of(*lost);
   // Only now: a worker that gives up says why before it ends.
   if (const auto ended = ended_worker(EndedHow::kAnyhow)) return *ended;
   return {};

@@ -56,6 +56,7 @@ base::Status ServeLoop::run() {
       const auto ended = live(**loop);
       if (ended.ok()) return finish(*ended);
       error = ended.error();
+      for (broker::Event& event : (*loop)->take_events()) reception_.on_event(event);
     } else {
       error = loop.error();
     }

@@ -11,7 +11,11 @@ namespace cli {
 SignalWatch::SignalWatch() {
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&watched, number);
+  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&watched, number);
+  // nohup ignores it, and a blocked signal would be queued all the same.
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+    sigaddset(&watched, SIGHUP);
   CHECK(pthread_sigmask(SIG_BLOCK, &watched, &before_) == 0, "blocking signals");
   descriptor_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   CHECK(descriptor_ >= 0, "signalfd");

@@ -1,9 +1,9 @@
 // Signals that end the program, read like messages instead of interrupting it.
 //
-// While one exists, SIGINT, SIGTERM and SIGHUP (end, please) and SIGCHLD (look at your children)
-// are blocked and arrive on a descriptor; SIGPIPE is ignored, so that a reader that leaves is a
-// failed write. Make it first in main, before any thread: threads inherit the mask. Thread rule:
-// one thread.
+// While one exists, SIGINT, SIGTERM and, if not ignored, SIGHUP (end, please) and SIGCHLD (look at
+// your children) are blocked and arrive on a descriptor; SIGPIPE is ignored, so that a reader that
+// leaves is a failed write. Make it first in main, before any thread: threads inherit the mask.
+// Thread rule: one thread.
 #pragma once
 
 #include <csignal>

@@ -124,6 +124,9 @@ Json* member(Json* json, std::string_view key) {
   return nullptr;
 }
 
+/// Of the arguments of one call: a request may have many.
+constexpr JsonLimits kArgumentsLimits{.values_max = size_t{1} << 16};
+
 /// Makes objects of the arguments of calls, which the API writes as text and most templates read as
 /// objects. Says whether there were any.
 bool open_arguments(Json& message) {
@@ -137,7 +140,8 @@ bool open_arguments(Json& message) {
     const bool blank = text.find_first_not_of(" \t\r\n") == std::string::npos;
     Json object;
     // What is no object stays the text that it is.
-    if (parse_json(blank ? "{}" : text, {}, object) || object.object() == nullptr) continue;
+    if (parse_json(blank ? "{}" : text, kArgumentsLimits, object) || object.object() == nullptr)
+      continue;
     *arguments = std::move(object);
     opened = true;
   }

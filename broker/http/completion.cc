@@ -38,14 +38,16 @@ struct Connection::Job {
   }
 };
 
-Task<Connection::After> Connection::complete(Endpoint endpoint, std::string body, Manner& manner,
+Task<Connection::After> Connection::complete(Question question, BodyShare& share, Manner& manner,
                                              Record& record) {
+  const Endpoint endpoint = question.endpoint;
   const GroupStatus status = front_.parts.gate.status();
   Job job{.endpoint = endpoint,
-          .body = std::move(body),
+          .body = std::move(question.body),
           .limits = {.context = status.context, .vocabulary = status.vocabulary},
           .seed = front_.parts.random_bits()};
   co_await do_job(job);
+  share.shrink_to(0);
   if (gone_) co_return After::kClose;
   if (job.error) {
     Refusal wrong{.error = std::move(*job.error)};

@@ -82,19 +82,24 @@ Task<Connection::Got> Connection::feed(MessageReader& reader, MessageReader::Sta
 }
 
 Task<bool> Connection::write(std::string_view bytes) {
+  size_t part = 0;  // bytes that are left of the present part
   while (!bytes.empty() && !closed_) {
-    // Renewed for each part: a slow client may take long, one that takes nothing may not.
-    write_deadline_ = now() + front_.options.times.write;
-    const auto part = asio::buffer(bytes.data(), std::min(bytes.size(), kWriteBytesMax));
-    const auto [error, count] = co_await socket_.async_write_some(part, kAsTuple);
-    write_deadline_ = kNever;
+    // Renewed for each part: a slow client may take long, one that takes next to nothing may not.
+    if (part == 0) {
+      part = std::min(bytes.size(), kWriteBytesMax);
+      write_deadline_ = now() + front_.options.times.write;
+    }
+    const auto [error, count] =
+        co_await socket_.async_write_some(asio::buffer(bytes.data(), part), kAsTuple);
     if (error) {
       gone_ = true;
       close();
       break;
     }
     bytes.remove_prefix(count);
+    part -= count;
   }
+  write_deadline_ = kNever;
   co_return !closed_;
 }
 

@@ -31,9 +31,27 @@ struct Front {
   asio::io_context io{1};
   asio::thread_pool desk{1};  // for what may block
   Tickets tickets;
-  uint64_t body_bytes = 0;  // promised to requests that are being read
+  uint64_t body_bytes = 0;  // promised to bodies that are not cut into tokens yet
   bool draining = false;
   std::atomic<int> busy{0}, connections{0};  // written here, read by others, relaxed
+};
+
+/// Memory that is promised to the body of one request, until it is cut into tokens.
+class BodyShare {
+ public:
+  BodyShare(uint64_t& total, uint64_t bytes) : total_(total), bytes_(bytes) { total_ += bytes_; }
+  ~BodyShare() { total_ -= bytes_; }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+
+  void shrink_to(uint64_t bytes) {
+    total_ -= bytes_ - bytes;
+    bytes_ = bytes;
+  }
+
+ private:
+  uint64_t& total_;
+  uint64_t bytes_;
 };
 
 class Connection {
@@ -83,7 +101,11 @@ class Connection {
   void log(const Record& record, const Manner& manner) const;
 
   // completion.cc
-  Task<After> complete(Endpoint endpoint, std::string body, Manner& manner, Record& record);
+  struct Question {
+    Endpoint endpoint = Endpoint::kCompletions;
+    std::string body = {};
+  };
+  Task<After> complete(Question question, BodyShare& share, Manner& manner, Record& record);
   Task<void> do_job(Job& job);
   Task<After> stream(Ongoing& ongoing, Manner& manner, Record& record);
   Task<After> answer_at_once(Ongoing& ongoing, Manner& manner, Record& record);

@@ -24,19 +24,6 @@ class Busy {
   std::atomic<int>& count_;
 };
 
-/// Memory that is promised to the body of one request.
-class BodyShare {
- public:
-  BodyShare(uint64_t& total, uint64_t bytes) : total_(total), bytes_(bytes) { total_ += bytes_; }
-  ~BodyShare() { total_ -= bytes_; }
-  BodyShare(const BodyShare&) = delete;
-  BodyShare& operator=(const BodyShare&) = delete;
-
- private:
-  uint64_t& total_;
-  const uint64_t bytes_;
-};
-
 std::string new_request_id(const HttpParts& parts) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string id = "req-";
@@ -114,7 +101,7 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
                            .code = "bodies_full"}};
     co_return co_await refuse(std::move(full), manner, record);
   }
-  const BodyShare share(front_.body_bytes, promised);
+  BodyShare share(front_.body_bytes, promised);
   if (reader.state() == MessageReader::State::kBody) {
     if (expectation == Expectation::kContinue && buffer_.empty() &&
         !co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
@@ -125,6 +112,8 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
     if (refusal) co_return co_await refuse(std::move(*refusal), manner, record);
     unread_ = false;
   }
+  std::string body = reader.take_body();
+  share.shrink_to(body.size());
   const ServedModel& model = front_.parts.model;
   switch (destination.route) {
     case Route::kLive: co_return co_await respond(live_page(), manner, record);
@@ -134,11 +123,13 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
     case Route::kModel:
       co_return co_await respond(model_page(model, status, destination.model), manner, record);
     case Route::kCompletions:
-      co_return co_await complete(Endpoint::kCompletions, reader.take_body(), manner, record);
-    case Route::kChatCompletions:
-      co_return co_await complete(Endpoint::kChatCompletions, reader.take_body(), manner, record);
+    case Route::kChatCompletions: break;
   }
-  co_return After::kClose;
+  // Named: gcc 12 destroys a braced temporary of a co_await twice.
+  Question question{destination.route == Route::kCompletions ? Endpoint::kCompletions
+                                                             : Endpoint::kChatCompletions,
+                    std::move(body)};
+  co_return co_await complete(std::move(question), share, manner, record);
 }
 
 Task<std::optional<Refusal>> Connection::read_body(MessageReader& reader, bool& ended) {

@@ -130,7 +130,11 @@ Task<void> HttpServer::Impl::accept() {
   while (acceptor_.is_open()) {
     auto [error, socket] = co_await acceptor_.async_accept(kAsTuple);
     if (!error) {
-      add(std::move(socket));
+      try {
+        add(std::move(socket));
+      } catch (...) {
+        report(std::current_exception());  // out of memory costs one connection, not all later ones
+      }
     } else if (acceptor_.is_open()) {
       // Out of descriptors, most likely: they come back when connections end.
       asio::steady_timer pause(front_.io, std::chrono::milliseconds(100));
@@ -153,8 +157,9 @@ void HttpServer::Impl::add(tcp::socket socket) {
     return;
   }
   const uint64_t id = ++last_connection_;
+  auto connection = std::make_unique<Connection>(front_, std::move(socket));
   Entry& entry = connections_[id];
-  entry.connection = std::make_unique<Connection>(front_, std::move(socket));
+  entry.connection = std::move(connection);
   front_.connections.store(static_cast<int>(connections_.size()), std::memory_order_relaxed);
   const auto on_end = [this, id](const std::exception_ptr& thrown) { end_coroutine(id, thrown); };
   asio::co_spawn(front_.io, entry.connection->read(), on_end);

@@ -217,6 +217,29 @@ TEST(HttpTransport, ConnectionsAndBodiesAreCounted) {
   EXPECT_NE(full.body.find("bodies_full"), std::string::npos);
 }
 
+// A body of unknown length reserves the most there may be, but only until it was read.
+TEST(HttpTransport, RequestsInProgressDoNotCountAsBodies) {
+  Server::Options options;
+  options.http.limits.body_bytes_max = 1000;
+  options.http.bodies_bytes_max = 1500;
+  Server server(options);
+  const std::string request = base::cat(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+      "11\r\n{\"prompt\":\"Once\"}\r\n0\r\n\r\n");
+  Client first = server.connect(), second = server.connect();
+  first.send(request);
+  const Submission one = server.next();
+  second.send(request);
+  const Submission two = server.next();
+  for (const Submission& submission : {one, two}) {
+    server.accept(submission);
+    server.say(submission, " upon");
+    server.finish(submission, proto::Finish::kLength);
+  }
+  EXPECT_EQ(first.read_reply().status, 200);
+  EXPECT_EQ(second.read_reply().status, 200);
+}
+
 /// How a client may leave.
 enum class Leaving { kClose, kReset, kHalfClose };
 

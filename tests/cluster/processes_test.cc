@@ -87,6 +87,17 @@ TEST(Processes, SignalsEndItCleanlyWhileItAnswers) {
   }
 }
 
+TEST(Processes, AnIgnoredHangupStaysIgnored) {
+  Places places;
+  Launch launch = endless(2);
+  launch.ignores_hangup = true;
+  Program program(places, launch);
+  wait_for_tokens(program);
+  program.signal(SIGHUP);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 128 + SIGTERM);  // the first one that it heard
+}
+
 TEST(Processes, CtrlCReachesTheWholeGroupAndIsStillClean) {
   Places places;
   Program program(places, endless(2));

@@ -87,6 +87,7 @@ Program::Program(const Places& places, const Launch& launch) {
       ::close(descriptor);
     ::setenv("XDG_RUNTIME_DIR", places.sockets().c_str(), 1);
     ::setenv("NUMOE_SCRIPT", launch.script.c_str(), 1);
+    ::signal(SIGHUP, launch.ignores_hangup ? SIG_IGN : SIG_DFL);  // however we were started
     ::execv(arguments[0], arguments.data());
     ::_exit(126);
   }

@@ -33,6 +33,7 @@ struct Launch {
   std::vector<std::string> arguments;  // without the program's name
   std::string script = {};             // NUMOE_SCRIPT
   std::string input = {};              // all of standard input
+  bool ignores_hangup = false;         // as under nohup
 };
 
 class Program {
