@@ -25,7 +25,7 @@ class Bytes {
   Number number() {
     Number value{};
     const size_t count = std::min(sizeof value, left_.size());
-    std::memcpy(&value, left_.data(), count);
+    if (count > 0) std::memcpy(&value, left_.data(), count);  // of nothing there is no address
     left_.remove_prefix(count);
     return value;
   }
