@@ -67,7 +67,7 @@ proto::GenerateRequest generate_request(const Options& options, const model::Tok
 /// The seed of --seed, or a new one, which is printed if draws depend on it.
 uint64_t choose_seed(const Options& options, base::Log& log);
 
-/// Writes to stdout at once. kCancelled if nobody reads it any more.
+/// Writes to stdout at once. Errors: kCancelled if nobody reads it any more, kSystem.
 base::Status print(std::string_view text);
 
 /// --stats, to stderr.

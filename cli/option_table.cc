@@ -127,7 +127,7 @@ std::vector<OptionRow> synth_rows() {
 
 std::vector<OptionRow> tool_rows() {
   return {
-      {"--save", "", "keep the result for later commands on this machine", kProbe, &O::save},
+      {"--save", "", "store the result in the state directory of this user", kProbe, &O::save},
       {"--quick", "", "a few seconds, with fewer samples", kProbe, &O::quick},
       {"--mib", "N", "MiB to measure on each node; 0: several times its caches", kProbe,
        &O::probe_mib, 0, 1 << 20},

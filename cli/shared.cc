@@ -1,5 +1,7 @@
 // What several commands need.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "base/cat.h"
 #include "cli/commands.h"
@@ -125,7 +127,11 @@ uint64_t choose_seed(const Options& options, base::Log& log) {
 base::Status print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (written && std::fflush(stdout) == 0) return {};
-  return base::Error{base::Code::kCancelled, "standard output cannot be written"};
+  const int number = errno;
+  // Who closed the pipe knows; a full disk must be told.
+  if (number == EPIPE) return base::Error{base::Code::kCancelled, "nobody reads standard output"};
+  return base::Error{base::Code::kSystem,
+                     base::cat("standard output cannot be written: ", std::strerror(number))};
 }
 
 base::Status print_stats(LocalCluster& cluster) {
