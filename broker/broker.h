@@ -96,7 +96,7 @@ class Broker {
     uint64_t acknowledged = 0;  // chunks
     base::TimeNs unacknowledged_since = 0;
     base::TimeNs asked_at = 0;  // for the last time
-    int repeats = 0;            // of the request or cancel: each waits twice as long
+    int repeats = 0;            // of the request: each waits twice as long
     bool answered = false;      // the leader has it
     bool cancelling = false;
   };

@@ -129,7 +129,6 @@ void Broker::cancel(uint64_t request_id, base::TimeNs now) {
   if (found == live_.end()) return;
   found->second.cancelling = true;
   found->second.asked_at = now;
-  found->second.repeats = 0;
   send_leader(proto::Cancel{request_id}, found->second.trace_id);
 }
 
@@ -143,9 +142,10 @@ void Broker::on_tick(base::TimeNs now) {
         now - live.unacknowledged_since >= options_.acknowledge_after)
       acknowledge(id, live);
     if (live.answered && !live.cancelling) continue;
-    if (now - live.asked_at < options_.repeat_after << std::min(live.repeats, kDoublingsMax))
-      continue;
-    // A leader in the middle of a long step answers after it; long prompts must not pile up there.
+    // A leader in the middle of a long step answers after it, and long prompts must not pile up
+    // there meanwhile; a cancel is short and urgent.
+    const int doublings = live.cancelling ? 0 : std::min(live.repeats, kDoublingsMax);
+    if (now - live.asked_at < options_.repeat_after << doublings) continue;
     live.repeats++;
     if (!live.answered) {
       live.asked_at = now;
