@@ -121,4 +121,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__.strip())
     BINARY, TINY_SYNTH = sys.argv.pop(1), sys.argv.pop(1)
-    unittest.main()
+    unittest.main(verbosity=2)  # tells why a test was skipped

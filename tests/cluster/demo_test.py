@@ -222,4 +222,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__.strip())
     BINARY = sys.argv.pop(1)
-    unittest.main()
+    unittest.main(verbosity=2)  # tells why a test was skipped

@@ -362,4 +362,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__.strip())
     BINARY, SCRIPTED = sys.argv.pop(1), sys.argv.pop(1)
-    unittest.main()
+    unittest.main(verbosity=2)  # tells why a test was skipped

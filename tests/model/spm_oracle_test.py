@@ -46,7 +46,8 @@ def environment(folder):
                      "--timeout", "15", "--only-binary", ":all:", "sentencepiece", "protobuf"]):
         made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode != 0:
-            print("skipped: the package sentencepiece cannot be installed from PyPI:\n" + made.stderr.strip()[-500:])
+            print("SKIPPED: the package sentencepiece cannot be installed from PyPI: "
+                  + " ".join(made.stderr.split())[-500:])
             return None
     return python
 

@@ -52,6 +52,27 @@ class Shell(unittest.TestCase):
         self.assertIn("apt-get install cmake", result.stderr)
         self.assertEqual(result.stdout, "")
 
+    def test_what_was_skipped_is_told_with_its_reason(self):
+        log = """[ RUN      ] Arena.Full
+a_test.cc:9: Skipped
+mounting a tmpfs needs root
+[  SKIPPED ] Arena.Full (0 ms)
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] Arena.Full
+[  SKIPPED ] completion.Fish (fish is not installed)
+test_disk (__main__.Synth.test_disk) ... skipped 'every disk has room'
+test_quick (__main__.Synth.test_quick) ... ok
+SKIPPED: openai cannot be installed: no network
+"""
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+            file.write(log)
+            file.flush()
+            told = run("awk", "-f", ROOT / "scripts/skipped.awk", file.name).stdout
+        self.assertEqual(told, "Arena.Full: mounting a tmpfs needs root\n"
+                               "completion.Fish: fish is not installed\n"
+                               "test_disk: every disk has room\n"
+                               "openai cannot be installed: no network\n")
+
 
 if __name__ == "__main__":
     unittest.main()
