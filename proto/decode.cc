@@ -93,6 +93,7 @@ base::Result<Body> read(const wire::Hello& from) {
   to.numerics_version = from.numerics_version();
   to.model_fingerprint = r.text("model_fingerprint", from.model_fingerprint());
   to.program_version = r.text("program_version", from.program_version());
+  to.group_id = r.text("group_id", from.group_id());
   return r.result(std::move(to));
 }
 
@@ -122,6 +123,9 @@ base::Result<Body> read(const wire::Ready& from) {
   to.binding_denied = from.binding_denied();
   to.exchange = r.text("exchange", from.exchange());
   to.exchange_note = r.text("exchange_note", from.exchange_note());
+  to.attached_bytes = from.attached_bytes();
+  to.content_low = from.content_low();
+  to.content_high = from.content_high();
   return r.result(std::move(to));
 }
 
@@ -168,6 +172,8 @@ base::Result<Body> read(const wire::GenerateRequest& from) {
   to.prompt_index = from.prompt_index();
   to.choice_index = from.choice_index();
   to.prefill_chunk = r.count("prefill_chunk", from.prefill_chunk(), kInt32Max);
+  to.generated = r.ids("generated", from.generated(), 0, size_t{base::kContextMax});
+  to.first_index = from.first_index();
   return r.result(std::move(to));
 }
 
@@ -256,6 +262,35 @@ base::Result<Body> read(const wire::StatsReply& from) {
   return r.result(to);
 }
 
+base::Result<Body> read(const wire::PlacementReply& from) {
+  Reader r("PlacementReply");
+  PlacementReply to;
+  to.rank = r.count("rank", from.rank(), base::kRanksMax - 1);
+  to.os_node = from.os_node();
+  if (to.os_node < -1) r.fail(base::cat("os_node is ", to.os_node, ", below -1"));
+  to.page_bytes = from.page_bytes();
+  to.huge_bytes = from.huge_bytes();
+  to.source = r.text("source", from.source());
+  if (static_cast<size_t>(from.classes_size()) > kPlacementClassesMax) {
+    r.fail(base::cat("classes has ", from.classes_size(), " entries, at most ",
+                     kPlacementClassesMax, " are allowed"));
+    return r.result(std::move(to));
+  }
+  for (const auto& entry : from.classes()) {
+    PlacementClass own{.name = r.text("classes.name", entry.name()), .bytes = entry.bytes()};
+    own.bytes_absent = entry.bytes_absent();
+    own.bytes_asked = entry.bytes_asked();
+    const auto nodes = static_cast<size_t>(entry.bytes_on_node_size());
+    if (nodes > kPlacementNodesMax)
+      r.fail(base::cat("classes.bytes_on_node has ", nodes, " entries, at most ",
+                       kPlacementNodesMax, " are allowed"));
+    else
+      own.bytes_on_node.assign(entry.bytes_on_node().begin(), entry.bytes_on_node().end());
+    to.classes.push_back(std::move(own));
+  }
+  return r.result(std::move(to));
+}
+
 }  // namespace
 
 base::Result<Body> from_wire(const wire::Envelope& in) {
@@ -265,6 +300,7 @@ base::Result<Body> from_wire(const wire::Envelope& in) {
     case wire::Envelope::kLoadProgress: return read(in.load_progress());
     case wire::Envelope::kReady: return read(in.ready());
     case wire::Envelope::kReadyReply: return Body(ReadyReply{});
+    case wire::Envelope::kRejoin: return Body(Rejoin{});
     case wire::Envelope::kWorkerFailed: return read(in.worker_failed());
     case wire::Envelope::kShutdown: return read(in.shutdown());
     case wire::Envelope::kGenerateRequest: return read(in.generate_request());
@@ -276,6 +312,8 @@ base::Result<Body> from_wire(const wire::Envelope& in) {
     case wire::Envelope::kCancel: return read(in.cancel());
     case wire::Envelope::kStatsRequest: return Body(StatsRequest{});
     case wire::Envelope::kStatsReply: return read(in.stats_reply());
+    case wire::Envelope::kPlacementRequest: return Body(PlacementRequest{});
+    case wire::Envelope::kPlacementReply: return read(in.placement_reply());
     case wire::Envelope::BODY_NOT_SET: break;
   }
   return base::Error{base::Code::kInvalidArgument,

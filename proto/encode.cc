@@ -67,6 +67,7 @@ void put(const Hello& from, wire::Envelope& out) {
   to->set_numerics_version(from.numerics_version);
   to->set_model_fingerprint(text(from.model_fingerprint));
   to->set_program_version(text(from.program_version));
+  to->set_group_id(text(from.group_id));
 }
 
 void put(const HelloReply& from, wire::Envelope& out) {
@@ -95,10 +96,17 @@ void put(const Ready& from, wire::Envelope& out) {
   to->set_binding_denied(from.binding_denied);
   to->set_exchange(text(from.exchange));
   to->set_exchange_note(text(from.exchange_note));
+  to->set_attached_bytes(from.attached_bytes);
+  to->set_content_low(from.content_low);
+  to->set_content_high(from.content_high);
 }
 
 void put(const ReadyReply&, wire::Envelope& out) {
   out.mutable_ready_reply();
+}
+
+void put(const Rejoin&, wire::Envelope& out) {
+  out.mutable_rejoin();
 }
 
 void put(const WorkerFailed& from, wire::Envelope& out) {
@@ -136,6 +144,8 @@ void put(const GenerateRequest& from, wire::Envelope& out) {
   to->set_prompt_index(from.prompt_index);
   to->set_choice_index(from.choice_index);
   to->set_prefill_chunk(static_cast<uint32_t>(from.prefill_chunk));
+  copy_to(from.generated, to->mutable_generated());
+  to->set_first_index(from.first_index);
 }
 
 void put(const ScoreRequest& from, wire::Envelope& out) {
@@ -205,6 +215,27 @@ void put(const StatsReply& from, wire::Envelope& out) {
   to->set_kv_blocks_used(static_cast<uint32_t>(from.kv_blocks_used));
   to->set_kv_blocks_peak(static_cast<uint32_t>(from.kv_blocks_peak));
   to->set_kv_block_count(static_cast<uint32_t>(from.kv_block_count));
+}
+
+void put(const PlacementRequest&, wire::Envelope& out) {
+  out.mutable_placement_request();
+}
+
+void put(const PlacementReply& from, wire::Envelope& out) {
+  auto* to = out.mutable_placement_reply();
+  to->set_rank(static_cast<uint32_t>(from.rank));
+  to->set_os_node(from.os_node);
+  to->set_page_bytes(from.page_bytes);
+  to->set_huge_bytes(from.huge_bytes);
+  to->set_source(text(from.source));
+  for (const PlacementClass& own : from.classes) {
+    auto* entry = to->add_classes();
+    entry->set_name(text(own.name));
+    entry->set_bytes(own.bytes);
+    copy_to(own.bytes_on_node, entry->mutable_bytes_on_node());
+    entry->set_bytes_absent(own.bytes_absent);
+    entry->set_bytes_asked(own.bytes_asked);
+  }
 }
 
 }  // namespace

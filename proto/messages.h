@@ -19,11 +19,13 @@ namespace proto {
 
 /// The format of the messages. Another major is refused, another minor understood.
 inline constexpr uint32_t kWireMajor = 1;
-inline constexpr uint32_t kWireMinor = 1;
+inline constexpr uint32_t kWireMinor = 2;
 
 inline constexpr size_t kTextBytesMax = 4096;  // of any one text in a message
 inline constexpr size_t kStopTokensMax = 1024;
 inline constexpr size_t kLogitBiasMax = 4096;
+inline constexpr size_t kPlacementClassesMax = 64;
+inline constexpr size_t kPlacementNodesMax = 1024;
 inline constexpr int kTopCount = 8;  // best tokens that a score gives for each position
 
 struct Hello {
@@ -31,6 +33,9 @@ struct Hello {
   uint32_t numerics_version = 0;
   std::string model_fingerprint = {};
   std::string program_version = {};
+  /// The group with which this worker has loaded already; empty: none yet. Workers that outlived
+  /// their broker say it to the next one.
+  std::string group_id = {};
 };
 struct HelloReply {
   bool accepted = false;
@@ -50,8 +55,14 @@ struct Ready {
   bool binding_denied = false;             // it was to be bound, and the system forbids that
   std::string exchange = {};               // with other ranks: shm, zmq; empty for a single rank
   std::string exchange_note = {};          // a warning about it, for people; may be empty
+  uint64_t attached_bytes = 0;             // of the arena, found loaded by another process
+  /// Of the model's weights this rank counts: two words that add up over the ranks, modulo 2^64, to
+  /// the same for every split of one model.
+  uint64_t content_low = 0, content_high = 0;
 };
 struct ReadyReply {};
+/// From a broker that does not know the epoch of a worker it could use: say Hello again.
+struct Rejoin {};
 struct WorkerFailed {
   base::Error error = {};
 };
@@ -81,6 +92,10 @@ struct GenerateRequest {
   std::vector<int32_t> stop_tokens = {};
   uint32_t prompt_index = 0, choice_index = 0;
   int prefill_chunk = 0;  // columns a step; 0: as many as fit
+  /// A request that goes on after a crash: what was generated already, and the index of the first
+  /// chunk that is still to come. Limits count `generated` in.
+  std::vector<int32_t> generated = {};
+  uint64_t first_index = 0;
 };
 
 struct ScoreRequest {
@@ -147,8 +162,27 @@ struct StatsReply {
   int32_t kv_blocks_used = 0, kv_blocks_peak = 0, kv_block_count = 0;
 };
 
-using Body = std::variant<Hello, HelloReply, LoadProgress, Ready, ReadyReply, WorkerFailed,
+/// Where the memory of a rank lies, page by page.
+struct PlacementRequest {};
+/// Pages of one class of tensors ("experts", "attention", "KV cache", …) of one rank.
+struct PlacementClass {
+  std::string name = {};
+  uint64_t bytes = 0;
+  std::vector<uint64_t> bytes_on_node = {};  // by OS node
+  uint64_t bytes_absent = 0;                 // never touched or swapped out
+  uint64_t bytes_asked = 0;                  // less than `bytes`: a sample
+};
+struct PlacementReply {
+  int rank = 0;
+  int os_node = -1;         // intended; -1: none, simulated
+  uint64_t page_bytes = 0;  // of the mapping of the weights
+  uint64_t huge_bytes = 0;  // of the weights, in huge pages
+  std::string source = {};  // "move_pages", "numa_maps", or why nobody knows
+  std::vector<PlacementClass> classes = {};
+};
+
+using Body = std::variant<Hello, HelloReply, LoadProgress, Ready, ReadyReply, Rejoin, WorkerFailed,
                           Shutdown, GenerateRequest, ScoreRequest, Accepted, TokenChunk, ScoreChunk,
-                          Ack, Cancel, StatsRequest, StatsReply>;
+                          Ack, Cancel, StatsRequest, StatsReply, PlacementRequest, PlacementReply>;
 
 }  // namespace proto

@@ -61,12 +61,14 @@ TEST(Envelope, MembershipMessagesComeBackEqual) {
                                                       .rank_count = 4,
                                                       .numerics_version = 9,
                                                       .model_fingerprint = "f",
-                                                      .program_version = "0.1"}));
+                                                      .program_version = "0.1",
+                                                      .group_id = "g"}));
   EXPECT_EQ(hello.rank, 2);
   EXPECT_EQ(hello.rank_count, 4);
   EXPECT_EQ(hello.numerics_version, 9u);
   EXPECT_EQ(hello.model_fingerprint, "f");
   EXPECT_EQ(hello.program_version, "0.1");
+  EXPECT_EQ(hello.group_id, "g");
   const auto reply = std::get<HelloReply>(
       round_trip(HelloReply{.accepted = true, .reason = "r", .plan_epoch = 3}));
   EXPECT_TRUE(reply.accepted);
@@ -86,7 +88,10 @@ TEST(Envelope, MembershipMessagesComeBackEqual) {
                                                       .memory_placement = "bound to node 1",
                                                       .binding_denied = true,
                                                       .exchange = "zmq",
-                                                      .exchange_note = "slower"}));
+                                                      .exchange_note = "slower",
+                                                      .attached_bytes = 5,
+                                                      .content_low = ~uint64_t{0},
+                                                      .content_high = 7}));
   EXPECT_EQ(ready.vocabulary, 150000);
   EXPECT_EQ(ready.context, 4096);
   EXPECT_EQ(ready.kv_block_count, 64);
@@ -98,6 +103,9 @@ TEST(Envelope, MembershipMessagesComeBackEqual) {
   EXPECT_TRUE(ready.binding_denied);
   EXPECT_EQ(ready.exchange, "zmq");
   EXPECT_EQ(ready.exchange_note, "slower");
+  EXPECT_EQ(ready.attached_bytes, 5u);
+  EXPECT_EQ(ready.content_low, ~uint64_t{0});
+  EXPECT_EQ(ready.content_high, 7u);
   EXPECT_TRUE(std::holds_alternative<ReadyReply>(round_trip(ReadyReply{})));
   EXPECT_EQ(std::get<Shutdown>(round_trip(Shutdown{"done"})).reason, "done");
 }
@@ -138,7 +146,9 @@ TEST(Envelope, GenerateRequestComesBackEqual) {
                           .stop_tokens = {2, 3},
                           .prompt_index = 1,
                           .choice_index = 2,
-                          .prefill_chunk = 16};
+                          .prefill_chunk = 16,
+                          .generated = {5, 0},
+                          .first_index = uint64_t{1} << 40};
   const auto back = std::get<GenerateRequest>(round_trip(request));
   EXPECT_EQ(back.request_id, 77u);
   EXPECT_EQ(back.prompt, request.prompt);
@@ -147,6 +157,8 @@ TEST(Envelope, GenerateRequestComesBackEqual) {
   EXPECT_EQ(back.prompt_index, 1u);
   EXPECT_EQ(back.choice_index, 2u);
   EXPECT_EQ(back.prefill_chunk, 16);
+  EXPECT_EQ(back.generated, (std::vector<int32_t>{5, 0}));
+  EXPECT_EQ(back.first_index, uint64_t{1} << 40);
   EXPECT_EQ(back.sampling.temperature, 0.5f);
   EXPECT_EQ(back.sampling.top_k, 7);
   EXPECT_EQ(back.sampling.top_p, 0.25f);
@@ -225,6 +237,29 @@ TEST(Envelope, ChunksComeBackEqual) {
   EXPECT_EQ(back.top_logits, score.top_logits);
   ASSERT_EQ(back.last_logits.size(), 4u);
   EXPECT_EQ(std::memcmp(back.last_logits.data(), score.last_logits.data(), 16), 0);
+}
+
+TEST(Envelope, PlacementComesBackEqual) {
+  round_trip(PlacementRequest{});
+  round_trip(Rejoin{});
+  PlacementClass experts{.name = "experts", .bytes = 9, .bytes_on_node = {0, 8}};
+  experts.bytes_absent = 1;
+  experts.bytes_asked = 9;
+  PlacementReply reply{.rank = 1, .os_node = 3, .page_bytes = 4096, .huge_bytes = 2};
+  reply.source = "move_pages";
+  reply.classes = {experts};
+  const auto back = std::get<PlacementReply>(round_trip(reply));
+  EXPECT_EQ(back.rank, 1);
+  EXPECT_EQ(back.os_node, 3);
+  EXPECT_EQ(back.page_bytes, 4096u);
+  EXPECT_EQ(back.huge_bytes, 2u);
+  EXPECT_EQ(back.source, "move_pages");
+  ASSERT_EQ(back.classes.size(), 1u);
+  EXPECT_EQ(back.classes[0].name, "experts");
+  EXPECT_EQ(back.classes[0].bytes, 9u);
+  EXPECT_EQ(back.classes[0].bytes_on_node, (std::vector<uint64_t>{0, 8}));
+  EXPECT_EQ(back.classes[0].bytes_absent, 1u);
+  EXPECT_EQ(back.classes[0].bytes_asked, 9u);
 }
 
 TEST(Envelope, AnotherMajorIsRefusedWithBothVersions) {
