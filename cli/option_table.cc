@@ -100,6 +100,15 @@ std::vector<OptionRow> serve_rows() {
       {"--drain-timeout", "S", "how long running answers may go on after SIGTERM", kServe,
        &O::drain_seconds, 0, 86400},
       {"--log-requests", "", "one line for each request", kServe, &O::log_requests},
+      {"--orphan-timeout", "S",
+       "how long workers whose server was killed wait for another one, with the model loaded",
+       kServe | kWorker, &O::orphan_seconds, 0, 86400},
+      {"--keep-weights", "",
+       "leave the weights in shared memory at the end, so that the next start need not load",
+       kServe | kWorker, &O::keep_weights},
+      {"--hang-timeout", "S",
+       "workers that say nothing for so long while they have work are started again", kServe,
+       &O::hang_seconds, 1, 86400},
       {"--config", "FILE",
        "options in a section [serve], as in port = 8080; the command line comes first", kServe,
        &O::config_file},
@@ -177,6 +186,7 @@ std::vector<OptionRow> worker_rows() {
       {"--os-node", "N", "", kWorker, &O::os_node, -1, kInt32Max},
       {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, "", OptionRow::kRequired},
       {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
+      {"--instance", "DIR", "", kWorker, &O::instance},
       {"--sequences", "N", "", kWorker, &O::sequences, 1, base::kStepSequencesMax},
   };
 }

@@ -71,6 +71,9 @@ struct Options {
   int64_t max_body_mib = 32;
   int64_t drain_seconds = 30;
   bool log_requests = false;
+  int64_t orphan_seconds = 60;  // workers wait so long for another broker
+  bool keep_weights = false;
+  int64_t hang_seconds = 300;
   std::string config_file;  // its values are among the others already
 
   // Synthetic models.
@@ -94,6 +97,8 @@ struct Options {
   std::string cpus;  // "0,2"; -1 is a thread that is pinned nowhere
   int64_t sequences = 1;
   bool oversubscribed = false;
+  std::string
+      instance;  // directory of the `serve` that it outlives; empty: it dies with its parent
 };
 
 struct ParsedOptions {

@@ -39,9 +39,30 @@ TEST(Options, RunHasDefaults) {
 }
 
 TEST(Options, ServeTakesWhatItNeeds) {
-  const Options options = good({"serve", "m", "--host", "::1", "--port", "0", "--alias", "a",
-                                "--parallel", "3", "--queue", "5", "--api-key-file", "k",
-                                "--max-body", "7", "--drain-timeout", "9", "--log-requests"});
+  const Options options = good({"serve",
+                                "m",
+                                "--host",
+                                "::1",
+                                "--port",
+                                "0",
+                                "--alias",
+                                "a",
+                                "--parallel",
+                                "3",
+                                "--queue",
+                                "5",
+                                "--api-key-file",
+                                "k",
+                                "--max-body",
+                                "7",
+                                "--drain-timeout",
+                                "9",
+                                "--log-requests",
+                                "--orphan-timeout",
+                                "11",
+                                "--keep-weights",
+                                "--hang-timeout",
+                                "13"});
   EXPECT_EQ(options.command, Command::kServe);
   EXPECT_EQ(options.host, "::1");
   EXPECT_EQ(options.port, 0);
@@ -52,6 +73,9 @@ TEST(Options, ServeTakesWhatItNeeds) {
   EXPECT_EQ(options.max_body_mib, 7);
   EXPECT_EQ(options.drain_seconds, 9);
   EXPECT_TRUE(options.log_requests);
+  EXPECT_EQ(options.orphan_seconds, 11);
+  EXPECT_TRUE(options.keep_weights);
+  EXPECT_EQ(options.hang_seconds, 13);
   const Options defaults = good({"serve", "m"});
   EXPECT_EQ(defaults.host, "127.0.0.1");
   EXPECT_EQ(defaults.port, 8080);
