@@ -47,6 +47,8 @@ void Broker::on_message(const std::string& peer, const proto::Message& message, 
   } else if (const auto* failed = std::get_if<proto::WorkerFailed>(&body)) {
     send(peer, proto::Shutdown{"noted"});
     on_peer_lost(peer, failed->error);
+  } else if (auto* placement = std::get_if<proto::PlacementReply>(&body)) {
+    on_placement(rank, std::move(*placement));
   } else if (rank == 0) {
     // Only the leader answers requests.
     if (auto* chunk = std::get_if<proto::TokenChunk>(&body)) {
@@ -119,6 +121,22 @@ void Broker::on_ready(Member& member, const proto::Ready& is_ready) {
   if (!was_ready && ready()) events_.push_back(GroupReadyEvent{});
 }
 
+void Broker::request_placement() {
+  if (!ready()) return;
+  placement_.clear();
+  for (const auto& [rank, member] : members_) send(member.peer, proto::PlacementRequest{});
+}
+
+void Broker::on_placement(int rank, proto::PlacementReply reply) {
+  reply.rank = rank;  // whatever it says
+  placement_[rank] = std::move(reply);
+  if (static_cast<int>(placement_.size()) < options_.rank_count) return;
+  PlacementEvent event;
+  for (auto& [ignored, own] : placement_) event.ranks.push_back(std::move(own));
+  placement_.clear();
+  events_.push_back(std::move(event));
+}
+
 bool Broker::ready() const {
   if (static_cast<int>(members_.size()) != options_.rank_count) return false;
   return std::all_of(members_.begin(), members_.end(),
@@ -157,6 +175,7 @@ void Broker::lose_group(const base::Error& error) {
     dismiss(rank);
   }
   if (++plan_epoch_ == 0) plan_epoch_++;
+  placement_.clear();
   end_requests(error);
   events_.push_back(GroupLostEvent{error});
 }

@@ -71,6 +71,9 @@ class Broker {
   void cancel(uint64_t request_id, base::TimeNs now);
   /// A StatsEvent follows. Ignored while no group is ready.
   void request_stats();
+  /// A PlacementEvent follows when all ranks have answered. Ignored while no group is ready; begins
+  /// anew if one is under way.
+  void request_placement();
   /// Ends all requests with an error and tells every worker to stop, also those that say hello from
   /// now on.
   void shut_down(std::string_view reason);
@@ -106,6 +109,7 @@ class Broker {
   void on_ready(Member& member, const proto::Ready& ready);
   /// The member that sent this, nullptr if it is not, or no longer, one of ours; answers then.
   Member* member_of(const std::string& peer, const proto::Header& header);
+  void on_placement(int rank, proto::PlacementReply reply);
   void on_token_chunk(proto::TokenChunk chunk, base::TimeNs now);
   void on_score_chunk(proto::ScoreChunk chunk, base::TimeNs now);
   /// The live request if this is its next chunk; answers everything else.
@@ -133,6 +137,7 @@ class Broker {
   std::map<int, Member> members_;           // by rank
   std::map<std::string, uint64_t> oldest_;  // incarnation of each node that may still join
   std::optional<std::string> closing_;      // why, after shut_down()
+  std::map<int, proto::PlacementReply> placement_;  // by rank, of those that were asked
   std::map<uint64_t, Live> live_;
   std::vector<Outgoing> outbox_;
   std::vector<Event> events_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <variant>
+#include <vector>
 
 #include "base/result.h"
 #include "proto/messages.h"
@@ -26,7 +27,11 @@ struct ScoreEvent {
 struct StatsEvent {
   proto::StatsReply stats;
 };
-using Event =
-    std::variant<LoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent, ScoreEvent, StatsEvent>;
+/// All ranks have told where their memory lies.
+struct PlacementEvent {
+  std::vector<proto::PlacementReply> ranks;  // by rank
+};
+using Event = std::variant<LoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent, ScoreEvent,
+                           StatsEvent, PlacementEvent>;
 
 }  // namespace broker

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,11 @@ class Group {
   static base::Result<std::unique_ptr<Group>> join(const GroupOptions& options);
   ~Group();
 
+  /// Memory that this rank writes for the others: its slices.
+  std::span<const std::byte> own_memory() const {
+    const Region& own = regions_[static_cast<size_t>(options_.rank)];
+    return {own.data(), own.bytes()};
+  }
   ShmExchange& exchange() { return *exchange_; }
   StepBoard& board() { return *board_; }
   const GroupSignals& signals() const { return signals_; }

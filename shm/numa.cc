@@ -52,6 +52,14 @@ double PageNodes::share_on(int node) const {
   return static_cast<double>(pages_on_node[index]) / static_cast<double>(present);
 }
 
+bool nodes_of_pages(std::span<const std::byte* const> pages, int* nodes) {
+  if (pages.empty()) return true;
+  static_assert(sizeof(const std::byte*) == sizeof(void*));
+  // With no target nodes move_pages moves nothing and only reports; it does not write the list.
+  auto* const list = const_cast<void**>(reinterpret_cast<const void* const*>(pages.data()));
+  return move_pages(0, pages.size(), list, nullptr, nodes, 0) == 0;
+}
+
 PageNodes page_nodes(const void* address, size_t bytes, size_t stride) {
   CHECK(stride >= 1, "a stride of 0 pages");
   constexpr size_t kBatch = 512;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -32,6 +33,10 @@ struct PageNodes {
   /// Share of the present pages on `node`, 0 … 1; 1 if none is present.
   double share_on(int node) const;
 };
+
+/// Writes the node of each page into `nodes`, negative where it is not mapped here. False: the
+/// system forbids move_pages. REQUIRES: as many nodes as pages.
+bool nodes_of_pages(std::span<const std::byte* const> pages, int* nodes);
 
 /// Asks for every `stride`-th page of a range with move_pages. REQUIRES: stride >= 1.
 PageNodes page_nodes(const void* address, size_t bytes, size_t stride = 1);

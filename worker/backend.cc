@@ -29,6 +29,7 @@ class RankHostBackend final : public Backend {
   engine::StepRunner& runner() override { return host_->runner(); }
   base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }
   RankReport report() const override { return host_->report(); }
+  proto::PlacementReply placement() const override { return host_->placement(); }
 
  private:
   std::unique_ptr<RankHost> host_;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/step.h"
+#include "proto/messages.h"
 #include "worker/rank_host.h"
 
 namespace worker {
@@ -33,6 +34,8 @@ class Backend {
   /// Other ranks: runs the next step if one comes within `slice`. Errors: the group has ended.
   virtual base::Result<bool> follow(base::TimeNs slice) = 0;
   virtual RankReport report() const = 0;
+  /// Where the memory of this rank lies, looked up page by page.
+  virtual proto::PlacementReply placement() const = 0;
 };
 
 using BackendFactory =

@@ -131,6 +131,10 @@ base::Status RankExchange::open() {
   return {};
 }
 
+std::span<const std::byte> RankExchange::own_memory() const {
+  return shm_ ? shm_->own_memory() : std::span<const std::byte>();
+}
+
 base::Exchange& RankExchange::exchange() {
   return shm_ ? static_cast<base::Exchange&>(shm_->exchange()) : zmq_->exchange();
 }

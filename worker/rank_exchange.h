@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ class RankExchange {
   base::Exchange& exchange();
   base::StepFeed& feed();
 
+  /// Shared memory that this rank writes for the others; empty if there is none.
+  std::span<const std::byte> own_memory() const;
   /// "shm" or "zmq"; empty for a single rank.
   const std::string& kind() const { return kind_; }
   /// A warning for people, if ranks that could share memory do not; may be empty.

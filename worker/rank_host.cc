@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "shm/pin.h"
 #include "worker/loader.h"
+#include "worker/placement_report.h"
 
 namespace worker {
 
@@ -208,6 +209,19 @@ std::string placement_text(shm::Bind bind, int node) {
   return base::cat(
       "not bound to node ", node,
       ": the system forbids mbind (EPERM); in a container --cap-add SYS_NICE allows it");
+}
+
+proto::PlacementReply RankHost::placement() const {
+  CHECK(arena_ && kv_, "placement before load");
+  proto::PlacementReply reply = placement_report(
+      {.os_node = options_.os_node,
+       .map = &map_,
+       .arena = {arena_->region().data(), arena_->region().bytes()},
+       .weights = arena_->data(0),
+       .kv_cache = {kv_->data(), kv_->bytes()},
+       .exchange = exchange_ ? exchange_->own_memory() : std::span<const std::byte>()});
+  reply.rank = options_.rank;
+  return reply;
 }
 
 RankReport RankHost::report() const {

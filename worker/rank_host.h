@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/rank_engine.h"
+#include "proto/messages.h"
 #include "shm/arena.h"
 #include "shm/region.h"
 #include "worker/rank_exchange.h"
@@ -75,6 +76,8 @@ class RankHost {
   base::Result<bool> follow(base::TimeNs slice_ns) { return follower_->run_one(slice_ns); }
 
   RankReport report() const;
+  /// REQUIRES: load() succeeded, between steps.
+  proto::PlacementReply placement() const;
 
  private:
   explicit RankHost(RankHostOptions options) : options_(std::move(options)) {}

@@ -34,6 +34,8 @@ void Worker::on_message(const proto::Message& message, base::TimeNs now) {
   }
   if (epoch != plan_epoch_) return;  // from a plan that is no longer, or not yet, ours
   if (std::holds_alternative<proto::ReadyReply>(body)) ready_answered_ = true;
+  if (std::holds_alternative<proto::PlacementRequest>(body) && placement_source_ != nullptr)
+    send(placement_source_->placement(), trace_id);
   if (!leader_) return;
   if (auto* generate = std::get_if<proto::GenerateRequest>(&body)) {
     leader_->on_generate(std::move(*generate), std::move(trace_id), now);

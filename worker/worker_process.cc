@@ -19,7 +19,7 @@ constexpr base::TimeNs kLastWord = 100 * kMillisecond;
 constexpr base::TimeNs kFarewell = 1000 * kMillisecond;
 
 /// Measures the steps of another runner: a state machine cannot, it has no clock.
-class TimedRunner final : public engine::StepRunner, public StatsSource {
+class TimedRunner final : public engine::StepRunner, public StatsSource, public PlacementSource {
  public:
   TimedRunner(Backend& backend, const base::Clock& clock) : backend_(backend), clock_(clock) {}
 
@@ -53,6 +53,8 @@ class TimedRunner final : public engine::StepRunner, public StatsSource {
       stats.waits_per_layer =
           static_cast<double>(rank.layer_waits) / static_cast<double>(rank.layers);
   }
+
+  proto::PlacementReply placement() const override { return backend_.placement(); }
 
  private:
   Backend& backend_;
@@ -118,6 +120,7 @@ class Process {
       flush();
     });
     if (!loaded.ok()) return worker_.fail(loaded.error());
+    worker_.show_placement(runner_);
     const RankReport report = backend_.report();
     proto::Ready ready{.arena_bytes = report.weight_bytes,
                        .kv_bytes = report.kv_bytes,

@@ -76,6 +76,19 @@ class ScriptedBackend final : public worker::Backend {
     report.engine.layer_waits = 22;
     return report;
   }
+  proto::PlacementReply placement() const override {
+    // Of the experts, a part lies on the other node if the script wants it.
+    const auto wrong = static_cast<uint64_t>(value(script_, "misplaced_bytes", 0));
+    return {.rank = options_.rank,
+            .os_node = wrong > 0 ? 0 : options_.os_node,
+            .page_bytes = 4096,
+            .huge_bytes = 500'000,
+            .source = "move_pages",
+            .classes = {{.name = "experts",
+                         .bytes = 1'000'000,
+                         .bytes_on_node = {1'000'000 - wrong, wrong},
+                         .bytes_asked = 1'000'000}}};
+  }
 
  private:
   worker::ScriptedOptions runner_options() {

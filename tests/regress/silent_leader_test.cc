@@ -17,6 +17,7 @@ class NamedBackend final : public worker::Backend {
   engine::StepRunner& runner() override { CHECK(false, "only its name is used"); }
   base::Result<bool> follow(base::TimeNs) override { return unused(); }
   worker::RankReport report() const override { return {}; }
+  proto::PlacementReply placement() const override { return {}; }
 
  private:
   static base::Error unused() { return {base::Code::kUnsupported, "only its name is used"}; }
