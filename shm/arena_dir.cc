@@ -9,73 +9,17 @@
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
-#include <sstream>
 
 #include "base/cat.h"
 #include "shm/arena.h"
 #include "shm/group.h"
+#include "shm/mounts.h"
 
 namespace shm {
 
 namespace {
 
 constexpr char kSuffix[] = ".arena";
-
-struct Mount {
-  std::string point;
-  std::string type;
-  std::string options;  // of the file system, "rw,size=…,huge=…"
-};
-
-/// mountinfo writes space, tab, newline and backslash as octal.
-std::string unescape(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      out += static_cast<char>(std::strtol(text.substr(i + 1, 3).c_str(), nullptr, 8));
-      i += 3;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-bool is_below(const std::string& path, const std::string& point) {
-  if (point == "/") return true;
-  return path.starts_with(point) && (path.size() == point.size() || path[point.size()] == '/');
-}
-
-/// The mount that holds `path`: the last of those with the longest mount point.
-std::optional<Mount> mount_of(const std::string& mounts_path, const std::string& path) {
-  const auto text = read_text(mounts_path);
-  if (!text.ok()) return {};
-  std::optional<Mount> best;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    // "36 35 98:0 /root /point rw,noatime shared:1 - tmpfs source rw,size=…"
-    std::istringstream words(line);
-    std::string word, source;
-    Mount mount;
-    for (int i = 0; i < 5; ++i) words >> mount.point;
-    while (words >> word && word != "-") {
-    }
-    if (!(words >> mount.type >> source >> mount.options)) continue;
-    mount.point = unescape(mount.point);
-    if (!is_below(path, mount.point)) continue;
-    if (!best.has_value() || mount.point.size() >= best->point.size()) best = std::move(mount);
-  }
-  return best;
-}
-
-/// The value of "key=" among mount options; empty if it is not there.
-std::string option_of(const Mount& mount, const std::string& key) {
-  std::istringstream options(mount.options);
-  for (std::string option; std::getline(options, option, ',');) {
-    if (option.starts_with(key + "=")) return option.substr(key.size() + 1);
-  }
-  return {};
-}
 
 /// Whether files of a mount get huge pages without being asked in the right order.
 bool gives_huge_pages(const Mount& mount, const std::string& shmem_enabled) {
@@ -85,12 +29,12 @@ bool gives_huge_pages(const Mount& mount, const std::string& shmem_enabled) {
   const std::string enabled = text.ok() ? *text : "";
   if (enabled.find("[deny]") != std::string::npos) return false;
   if (enabled.find("[force]") != std::string::npos) return true;
-  const std::string huge = option_of(mount, "huge");
+  const std::string huge = mount_option(mount, "huge");
   return huge == "within_size" || huge == "always";
 }
 
 std::string describe(const Mount& mount) {
-  const std::string huge = option_of(mount, "huge");
+  const std::string huge = mount_option(mount, "huge");
   return huge.empty() ? mount.type : base::cat(mount.type, " huge=", huge);
 }
 
