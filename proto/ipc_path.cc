@@ -22,15 +22,16 @@ uint64_t hash(std::string_view text) {
   return h;
 }
 
-bool usable(const std::string& base) {
-  return !base.empty() && base.front() == '/' && base.size() <= kBaseBytesMax &&
-         ::access(base.c_str(), W_OK | X_OK) == 0;
+/// 16 digits.
+std::string hash_name(std::string_view name) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string digits;
+  for (uint64_t h = hash(name); digits.size() < 16; h <<= 4) digits += kDigits[h >> 60];
+  return digits;
 }
 
-}  // namespace
-
-base::Result<std::string> ipc_directory(const std::string& base) {
-  const std::string directory = base::cat(usable(base) ? base : "/tmp", "/numoe-", ::getuid());
+/// Makes it if need be; it must be of this user alone.
+base::Status make_private(const std::string& directory) {
   if (::mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     return base::Error{base::Code::kSystem,
                        base::cat("creating ", directory, ": ", std::strerror(errno))};
@@ -43,14 +44,31 @@ base::Result<std::string> ipc_directory(const std::string& base) {
                        base::cat(directory,
                                  " must be a directory of yours with mode 0700; remove "
                                  "it or set XDG_RUNTIME_DIR")};
+  return {};
+}
+
+bool usable(const std::string& base) {
+  return !base.empty() && base.front() == '/' && base.size() <= kBaseBytesMax &&
+         ::access(base.c_str(), W_OK | X_OK) == 0;
+}
+
+}  // namespace
+
+base::Result<std::string> ipc_directory(const std::string& base) {
+  const std::string directory = base::cat(usable(base) ? base : "/tmp", "/numoe-", ::getuid());
+  RETURN_IF_ERROR(make_private(directory));
+  return directory;
+}
+
+base::Result<std::string> ipc_instance_directory(const std::string& base, std::string_view name) {
+  ASSIGN_OR_RETURN(const std::string home, ipc_directory(base));
+  const std::string directory = base::cat(home, "/serve-", hash_name(name));
+  RETURN_IF_ERROR(make_private(directory));
   return directory;
 }
 
 base::Result<std::string> ipc_endpoint(const std::string& directory, std::string_view name) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string path = base::cat(directory, "/");
-  for (uint64_t h = hash(name), digit = 0; digit < 16; digit++, h <<= 4) path += kDigits[h >> 60];
-  path += ".sock";
+  const std::string path = base::cat(directory, "/", hash_name(name), ".sock");
   if (path.size() > kIpcPathBytesMax)
     return base::Error{base::Code::kInvalidArgument,
                        base::cat("socket path ", path, " has ", path.size(), " bytes, at most ",

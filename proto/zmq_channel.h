@@ -38,6 +38,10 @@ base::Status check_ipc_endpoint(const std::string& endpoint);
 /// Errors: kSystem if the directory belongs to somebody else or is open to others.
 base::Result<std::string> ipc_directory(const std::string& base);
 
+/// A directory in it for one instance, by a hash of its name: the same at every call. Errors: as
+/// above.
+base::Result<std::string> ipc_instance_directory(const std::string& base, std::string_view name);
+
 /// ipc:// endpoint for `name` (any text) in `directory`: a hash, so its length is fixed.
 /// Errors: kInvalidArgument with path, length and limit.
 base::Result<std::string> ipc_endpoint(const std::string& directory, std::string_view name);
