@@ -85,18 +85,8 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
 }
 
 base::Status ClusterLoop::place() {
-  ASSIGN_OR_RETURN(const shm::Topology topology, shm::read_topology({}));
-  const auto usable =
-      static_cast<int>(std::count_if(topology.nodes.begin(), topology.nodes.end(),
-                                     [](const shm::Node& node) { return !node.cores.empty(); }));
-  ranks_ = options_.nodes > 0 ? options_.nodes : std::max(usable, 1);
-  ASSIGN_OR_RETURN(placement_,
-                   shm::cpus_for_ranks(topology, {.ranks = ranks_,
-                                                  .threads_per_rank = options_.threads_per_node,
-                                                  .simulate = ranks_ > usable,
-                                                  .reserve_cores = 1,
-                                                  .cpu_quota = shm::read_cpu_quota()}));
-  if (!placement_.note.empty()) log_.warning(placement_.note);
+  ASSIGN_OR_RETURN(placement_, place_ranks_here(options_.place, log_));
+  ranks_ = static_cast<int>(placement_.ranks.size());
   return {};
 }
 

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "broker/broker.h"
 #include "cli/child_process.h"
+#include "cli/place.h"
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "proto/channel.h"
@@ -31,8 +32,7 @@ namespace cli {
 struct ClusterOptions {
   /// As of rank 0; rank, ranks, group, directory and CPUs are filled in here.
   worker::RankHostOptions rank;
-  int nodes = 0;             // 0: one rank per NUMA node
-  int threads_per_node = 0;  // 0: every core
+  PlaceOptions place = {};
   std::string arena_directory;
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
   /// Gets the number of ranks before the first is started; may be empty. Its error ends start().

@@ -33,6 +33,7 @@ base::Status inspect(Context& context);
 base::Status serve(Context& context);
 base::Status synth(Context& context);
 base::Status probe(Context& context);
+base::Status topology(Context& context);
 base::Status completion(Context& context);
 base::Status be_worker(const Options& options, const worker::BackendFactory& factory,
                        base::Log& log);
@@ -51,6 +52,9 @@ ClusterOptions cluster_options(Context& context);
 
 /// Starts that cluster, with progress on stderr.
 base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context);
+
+/// Where the ranks go as the command line says.
+PlaceOptions place_options(const Options& options);
 
 /// Rank options as the command line says; rank, group and CPUs are the caller's.
 worker::RankHostOptions rank_options(const Options& options);

@@ -15,8 +15,8 @@ constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
                    kLogits = bit(Command::kLogits), kTokenize = bit(Command::kTokenize),
                    kDetokenize = bit(Command::kDetokenize), kPerplexity = bit(Command::kPerplexity),
                    kInspect = bit(Command::kInspect), kSynth = bit(Command::kSynth),
-                   kProbe = bit(Command::kProbe), kCompletion = bit(Command::kCompletion),
-                   kWorker = bit(Command::kWorker);
+                   kProbe = bit(Command::kProbe), kTopology = bit(Command::kTopology),
+                   kCompletion = bit(Command::kCompletion), kWorker = bit(Command::kWorker);
 constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity;
 constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
 
@@ -30,6 +30,7 @@ constexpr CommandRow kCommands[] = {
     {Command::kInspect, "inspect", "what a model file holds"},
     {Command::kSynth, "synth", "write a model of a known shape with synthetic weights"},
     {Command::kProbe, "probe", "measure this machine: memory, caches, exchange"},
+    {Command::kTopology, "topology", "show the machine, what is allowed of it, and where ranks go"},
     {Command::kCompletion, "completion", "completion script for a shell"},
     {Command::kWorker, "worker", "one rank; started by the others"},
 };
@@ -56,7 +57,7 @@ std::vector<OptionRow> text_rows() {
       {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
        &O::special},
       {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
-      {"--json", "", "one JSON object", kInspect | kProbe, &O::json},
+      {"--json", "", "one JSON object", kInspect | kProbe | kTopology, &O::json},
   };
 }
 
@@ -152,11 +153,21 @@ std::vector<OptionRow> cluster_rows() {
   return {
       {"--nodes", "N",
        "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes",
-       kComputes | kProbe, &O::nodes, 0, base::kRanksMax},
+       kComputes | kProbe | kTopology, &O::nodes, 0, base::kRanksMax},
       {"--threads-per-node", "T",
        "compute threads of a rank; 0: every core of its node, less one on the first node for the "
        "broker from 4 cores up, and no more than the cgroup's CPU quota",
-       kComputes | kProbe, &O::threads_per_node, 0, base::kThreadsPerRankMax},
+       kComputes | kProbe | kTopology, &O::threads_per_node, 0, base::kThreadsPerRankMax},
+      {"--cpus", "LIST",
+       "CPUs that compute, as in 0-3,8, also second threads of cores and slow cores; without it "
+       "one of every fast core that is allowed",
+       kComputes | kTopology, &O::cpus},
+      {"--numa-nodes", "LIST",
+       "NUMA nodes to use, by the system's numbers as in 1,3; auto: all that are allowed",
+       kComputes | kTopology, &O::numa_nodes},
+      {"--topology", "FILE|STRING",
+       "another machine: XML by lstopo, or hwloc's notation as in \"package:2 [numa] core:8 pu:2\"",
+       kTopology, &O::topology},
       {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},

@@ -23,6 +23,7 @@ enum class Command {
   kInspect,
   kSynth,
   kProbe,
+  kTopology,
   kCompletion,
   kWorker
 };
@@ -54,6 +55,9 @@ struct Options {
   // The cluster.
   int64_t nodes = 0;             // 0: one rank per NUMA node of this machine
   int64_t threads_per_node = 0;  // 0: every core
+  std::string cpus;  // "0-3,8", OS numbers that compute; empty: chosen (of a worker see below)
+  std::string numa_nodes = "auto";  // "1,3", OS numbers
+  std::string topology;             // file or synthetic machine; empty: this one
   std::string isa = "auto";
   std::string kv_type;  // empty: f16, f32 with `reference`
   int64_t context = 0;  // 0: the model's own, at most 4096
@@ -94,7 +98,7 @@ struct Options {
   std::string group, endpoint;
   uint64_t incarnation = 0;
   int64_t os_node = -1;
-  std::string cpus;  // "0,2"; -1 is a thread that is pinned nowhere
+  // `cpus` is a list such as "0,2" there; -1 is a thread that is pinned nowhere.
   int64_t sequences = 1;
   bool oversubscribed = false;
   std::string

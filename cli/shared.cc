@@ -53,11 +53,17 @@ worker::RankHostOptions rank_options(const Options& options) {
   return rank;
 }
 
+PlaceOptions place_options(const Options& options) {
+  return {.nodes = static_cast<int>(options.nodes),
+          .threads_per_node = static_cast<int>(options.threads_per_node),
+          .cpus = options.cpus,
+          .numa_nodes = options.numa_nodes};
+}
+
 ClusterOptions cluster_options(Context& context) {
   const Options& options = context.options;
   ClusterOptions cluster{.rank = rank_options(options),
-                         .nodes = static_cast<int>(options.nodes),
-                         .threads_per_node = static_cast<int>(options.threads_per_node),
+                         .place = place_options(options),
                          .arena_directory = options.arena_directory};
   cluster.before_loading = [&context](int ranks) -> base::Status {
     const Options& asked = context.options;

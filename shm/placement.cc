@@ -1,24 +1,30 @@
-// The part of shm/topology.h that needs no hwloc: which CPUs go to which rank, and cgroup quotas.
+// The part of shm/topology.h that needs no hwloc: which CPUs go to which rank.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <string_view>
 
 #include "base/cat.h"
-#include "shm/file.h"
 #include "shm/topology.h"
 
 namespace shm {
 
 namespace {
 
+/// Slow cores of a hybrid processor compute if that is asked for, or where there are no others.
+bool uses_efficient_cores(const Topology& topology, const PlacementOptions& options) {
+  if (options.efficient_cores) return true;
+  for (const Node& node : topology.nodes)
+    for (const Core& core : node.cores)
+      if (!core.efficient) return false;
+  return true;
+}
+
 /// CPUs of a node in the order in which threads should take them: one of every core first.
-std::vector<int> usable_cpus(const Node& node, const PlacementOptions& options) {
+std::vector<int> usable_cpus(const Node& node, const PlacementOptions& options, bool efficient) {
   std::vector<int> cpus;
   size_t threads_of_a_core = 1;
   for (size_t thread = 0; thread < threads_of_a_core; ++thread) {
     for (const Core& core : node.cores) {
-      if (core.efficient && !options.efficient_cores) continue;
+      if (core.efficient && !efficient) continue;
       if (thread < core.cpus.size()) cpus.push_back(core.cpus[thread]);
       if (options.second_threads) {
         threads_of_a_core = std::max(threads_of_a_core, core.cpus.size());
@@ -33,19 +39,22 @@ struct UsableNode {
   std::vector<int> cpus;
 };
 
-std::vector<UsableNode> usable_nodes(const Topology& topology, const PlacementOptions& options) {
+std::vector<UsableNode> nodes_with_cpus(const Topology& topology, const PlacementOptions& options) {
   std::vector<UsableNode> nodes;
+  const bool efficient = uses_efficient_cores(topology, options);
   for (const Node& node : topology.nodes) {
-    std::vector<int> cpus = usable_cpus(node, options);
+    std::vector<int> cpus = usable_cpus(node, options, efficient);
     if (!cpus.empty()) nodes.push_back({node.os_index, std::move(cpus)});
   }
-  // The front core of the first node is left to the broker only where that still leaves most.
-  const auto reserve = static_cast<size_t>(std::max(options.reserve_cores, 0));
-  if (!nodes.empty() && nodes.front().cpus.size() >= 4 * reserve) {
-    std::vector<int>& cpus = nodes.front().cpus;
-    cpus.erase(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(reserve));
-  }
   return nodes;
+}
+
+/// The front core of the first node is left to the broker only where that still leaves most.
+void reserve_for_broker(std::vector<UsableNode>& nodes, int cores) {
+  const auto reserve = static_cast<size_t>(std::max(cores, 0));
+  std::vector<int>& cpus = nodes.front().cpus;
+  if (cpus.size() >= 4 * reserve)
+    cpus.erase(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(reserve));
 }
 
 /// Rank `index` of `count` ranks that share a node: its run of the node's CPUs, at least one.
@@ -57,10 +66,59 @@ std::vector<int> share_of(const std::vector<int>& cpus, size_t index, size_t cou
           cpus.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
+/// All CPUs that each of `ranks` ranks can have.
+std::vector<RankPlacement> deal_nodes(const std::vector<UsableNode>& nodes, size_t ranks,
+                                      bool simulate) {
+  std::vector<RankPlacement> dealt;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    RankPlacement own;
+    if (!simulate || nodes.size() >= ranks) {
+      own.cpus = nodes[rank].cpus;
+      own.os_node = simulate ? -1 : nodes[rank].os_index;
+    } else {
+      // Ranks [first, last) are those of this rank's node.
+      const size_t node = rank * nodes.size() / ranks;
+      const size_t first = (node * ranks + nodes.size() - 1) / nodes.size();
+      const size_t last = ((node + 1) * ranks + nodes.size() - 1) / nodes.size();
+      own.cpus = share_of(nodes[node].cpus, rank - first, last - first);
+    }
+    dealt.push_back(std::move(own));
+  }
+  return dealt;
+}
+
+/// Whole CPUs of time that compute threads may take: all, but for half a CPU for the broker where
+/// there are enough; threads that meet must not be throttled by its little work.
+double granted_threads(const PlacementOptions& options) {
+  const bool leaves_some = options.reserve_cores > 0 && options.cpu_quota >= 4;
+  return std::max(1.0, std::floor(options.cpu_quota - (leaves_some ? 0.5 : 0)));
+}
+
+/// Threads of each rank: as many as asked for, or every CPU, less what the quota does not grant;
+/// that is taken from the ranks that have most, down to one each.
+std::vector<size_t> deal_threads(const std::vector<RankPlacement>& ranks,
+                                 const PlacementOptions& options) {
+  std::vector<size_t> threads;
+  size_t all = 0;
+  for (const RankPlacement& rank : ranks) {
+    const size_t own = options.threads_per_rank > 0 ? static_cast<size_t>(options.threads_per_rank)
+                                                    : rank.cpus.size();
+    threads.push_back(own);
+    all += own;
+  }
+  if (options.threads_per_rank > 0 || options.cpu_quota <= 0) return threads;
+  const double granted = granted_threads(options);
+  for (; static_cast<double>(all) > granted; --all) {
+    const auto most = std::max_element(threads.rbegin(), threads.rend());
+    if (*most == 1) break;
+    --*most;
+  }
+  return threads;
+}
+
 /// Cuts or wraps a rank's CPUs to its number of threads.
-void fit_threads(std::vector<int>& cpus, int threads) {
+void fit_threads(std::vector<int>& cpus, size_t wanted) {
   const size_t own = cpus.size();
-  const auto wanted = static_cast<size_t>(threads);
   for (size_t i = own; i < wanted; ++i) cpus.push_back(cpus[i % own]);
   cpus.resize(wanted);
 }
@@ -79,115 +137,80 @@ void note_oversubscription(Placement& placement, double quota) {
   } else if (quota > 0 && static_cast<double>(threads) > quota) {
     placement.oversubscribed = true;
     placement.note = base::cat("oversubscribed: ", threads, " threads, but the cgroup grants ",
-                               quota, " CPUs of time; use fewer threads");
+                               quota, " CPUs of time; use fewer threads or nodes");
   }
 }
 
+std::string listed(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += base::cat(text.empty() ? "" : ", ", part);
+  return text;
+}
+
+/// What of the machine is unlike what people expect: uneven nodes, nodes without a rank, one CPU.
+std::vector<std::string> remarks_of(const Topology& topology, const std::vector<UsableNode>& nodes,
+                                    const PlacementOptions& options) {
+  std::vector<std::string> remarks, memory_only, counts;
+  for (const Node& node : topology.nodes)
+    if (node.cores.empty()) memory_only.push_back(base::cat(node.os_index));
+  if (!memory_only.empty())
+    remarks.push_back(base::cat("no rank on NUMA node ", listed(memory_only),
+                                ": memory without a CPU that this process may use"));
+  bool even = true;
+  for (const UsableNode& node : nodes) {
+    even = even && node.cpus.size() == nodes.front().cpus.size();
+    counts.push_back(base::cat(node.cpus.size(), " on node ", node.os_index));
+  }
+  if (!even)
+    remarks.push_back(base::cat("uneven NUMA nodes: CPUs to compute with are ", listed(counts)));
+  if (nodes.size() == 1 && nodes.front().cpus.size() == 1 && options.reserve_cores > 0)
+    remarks.push_back(base::cat("CPU ", nodes.front().cpus.front(),
+                                " is all there is: the broker shares it with the compute thread"));
+  return remarks;
+}
+
+base::Error invalid(const std::string& sentence) {
+  return {base::Code::kInvalidArgument, sentence};
+}
+
 }  // namespace
+
+int usable_nodes(const Topology& topology, const PlacementOptions& options) {
+  return static_cast<int>(nodes_with_cpus(topology, options).size());
+}
 
 base::Result<Placement> cpus_for_ranks(const Topology& topology, const PlacementOptions& options) {
-  if (options.ranks < 1 || options.threads_per_rank < 0) {
-    return base::Error{base::Code::kInvalidArgument, "there must be at least one node and thread"};
-  }
-  const std::vector<UsableNode> nodes = usable_nodes(topology, options);
-  const auto ranks = static_cast<size_t>(options.ranks);
-  if (nodes.empty()) {
-    return base::Error{base::Code::kInvalidArgument,
-                       "no core is allowed; look at taskset and the cgroup's cpuset"};
-  }
-  if (!options.simulate && nodes.size() < ranks) {
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("this machine has ", nodes.size(), " NUMA nodes with cores, not ",
-                                 ranks, "; more can only be simulated")};
-  }
+  if (options.ranks < 0 || options.threads_per_rank < 0)
+    return invalid("there cannot be fewer than no nodes or threads");
+  std::vector<UsableNode> nodes = nodes_with_cpus(topology, options);
+  if (nodes.empty()) return invalid("no core is allowed; look at taskset and the cgroup's cpuset");
   Placement placement;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    RankPlacement own;
-    if (!options.simulate || nodes.size() >= ranks) {
-      own.cpus = nodes[rank].cpus;
-      own.os_node = options.simulate ? -1 : nodes[rank].os_index;
-    } else {
-      // Ranks [first, last) are those of this rank's node.
-      const size_t node = rank * nodes.size() / ranks;
-      const size_t first = (node * ranks + nodes.size() - 1) / nodes.size();
-      const size_t last = ((node + 1) * ranks + nodes.size() - 1) / nodes.size();
-      own.cpus = share_of(nodes[node].cpus, rank - first, last - first);
-    }
-    int threads = options.threads_per_rank;
-    if (threads == 0) {
-      threads = static_cast<int>(own.cpus.size());
-      if (options.cpu_quota > 0) {
-        const double share = std::floor(options.cpu_quota / options.ranks);
-        threads = std::max(1, std::min(threads, static_cast<int>(share)));
-      }
-    }
-    fit_threads(own.cpus, threads);
-    placement.ranks.push_back(std::move(own));
+  placement.remarks = remarks_of(topology, nodes, options);
+  size_t ranks = options.ranks > 0 ? static_cast<size_t>(options.ranks) : nodes.size();
+  const auto granted = static_cast<size_t>(granted_threads(options));
+  if (options.ranks == 0 && options.cpu_quota > 0 && ranks > granted) {
+    placement.remarks.push_back(base::cat("the cgroup grants ", options.cpu_quota,
+                                          " CPUs of time: only ", granted, " of ", ranks,
+                                          " NUMA nodes get a rank; --nodes overrides that"));
+    ranks = granted;
   }
+  if (!options.simulate && nodes.size() < ranks)
+    return invalid(base::cat("this machine has ", nodes.size(), " NUMA nodes with cores, not ",
+                             ranks, "; more can only be simulated"));
+  reserve_for_broker(nodes, options.reserve_cores);
+  placement.ranks = deal_nodes(nodes, ranks, options.simulate);
+  const std::vector<size_t> threads = deal_threads(placement.ranks, options);
+  size_t possible = 0, given = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    possible += placement.ranks[rank].cpus.size(), given += threads[rank];
+    fit_threads(placement.ranks[rank].cpus, threads[rank]);
+  }
+  if (options.threads_per_rank == 0 && given < possible)
+    placement.remarks.push_back(base::cat("the cgroup grants ", options.cpu_quota,
+                                          " CPUs of time: ", given, " compute threads instead of ",
+                                          possible));
   note_oversubscription(placement, options.cpu_quota);
   return placement;
-}
-
-namespace {
-
-/// "max 100000", "150000 100000" or two files of version 1, as CPUs; 0 for no limit or nonsense.
-double parse_quota(std::string_view quota_text, std::string_view period_text) {
-  double quota = 0, period = 0;
-  std::from_chars(quota_text.data(), quota_text.data() + quota_text.size(), quota);
-  std::from_chars(period_text.data(), period_text.data() + period_text.size(), period);
-  return quota > 0 && period > 0 ? quota / period : 0;
-}
-
-double quota_of_group(const std::string& directory) {
-  if (const auto both = read_text(base::cat(directory, "/cpu.max")); both.ok()) {
-    const std::string_view text = *both;
-    const size_t space = std::min(text.find(' '), text.size());
-    return parse_quota(text.substr(0, space), text.substr(std::min(space + 1, text.size())));
-  }
-  const auto quota = read_text(base::cat(directory, "/cpu.cfs_quota_us"));
-  const auto period = read_text(base::cat(directory, "/cpu.cfs_period_us"));
-  return quota.ok() && period.ok() ? parse_quota(*quota, *period) : 0;
-}
-
-/// The tightest limit of `group` and its ancestors below a mounted hierarchy.
-double tightest(const std::string& mount, std::string group) {
-  double best = 0;
-  while (true) {
-    const double quota = quota_of_group(base::cat(mount, group));
-    if (quota > 0 && (best == 0 || quota < best)) best = quota;
-    const size_t slash = group.rfind('/');
-    if (slash == std::string::npos) return best;
-    group.resize(slash);
-  }
-}
-
-}  // namespace
-
-// Lines of /proc/self/cgroup are "0::/path" (version 2) or "4:cpu,cpuacct:/path" (version 1).
-double read_cpu_quota(const std::string& root) {
-  const auto text = read_text(base::cat(root, "/proc/self/cgroup"));
-  if (!text.ok()) return 0;
-  double best = 0;
-  std::string_view rest = *text;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    const size_t first = line.find(':');
-    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string controllers = base::cat(",", line.substr(first + 1, second - first - 1), ",");
-    std::string group(line.substr(second + 1));
-    if (group == "/") group.clear();
-    std::string mount = base::cat(root, "/sys/fs/cgroup");
-    if (controllers.find(",cpu,") != std::string::npos)
-      mount += "/cpu";
-    else if (controllers != ",,")
-      continue;
-    const double quota = tightest(mount, group);
-    if (quota > 0 && (best == 0 || quota < best)) best = quota;
-  }
-  return best;
 }
 
 }  // namespace shm

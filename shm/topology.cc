@@ -38,11 +38,10 @@ base::Result<Hwloc> load(const TopologySource& source) {
       hwloc_topology_set_synthetic(raw, source.text.c_str()) != 0) {
     return refused(base::cat("the topology '", source.text, "'"));
   }
-  // hwloc leaves out what the cgroup forbids; taskset and numactl are obeyed on request.
-  constexpr unsigned long kAllowedOnly = HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
-                                         HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING |
-                                         HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_MEMBINDING;
-  if (source.kind == TopologyKind::kMachine && hwloc_topology_set_flags(raw, kAllowedOnly) != 0) {
+  // What is forbidden is left out by restrict_to(), which knows more than hwloc and can be tested.
+  constexpr unsigned long kEverything =
+      HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
+  if (source.kind == TopologyKind::kMachine && hwloc_topology_set_flags(raw, kEverything) != 0) {
     return refused("its own flags");
   }
   if (hwloc_topology_load(raw) != 0) return refused("this topology");
@@ -119,9 +118,29 @@ Core to_core(hwloc_topology_t topology, hwloc_obj_t object) {
   return core;
 }
 
+/// Relative latencies of nodes, of the matrix that the firmware or the file gives.
+void add_distances(hwloc_topology_t topology, Topology& result) {
+  hwloc_distances_s* matrix = nullptr;
+  unsigned matrices = 1;
+  if (hwloc_distances_get_by_type(topology, HWLOC_OBJ_NUMANODE, &matrices, &matrix,
+                                  HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) != 0 ||
+      matrices == 0)
+    return;
+  const size_t count = result.nodes.size();
+  if (matrix->nbobjs == count) {
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<uint64_t>& row = result.nodes[matrix->objs[i]->logical_index].distances;
+      row.resize(count);
+      for (size_t j = 0; j < count; ++j)
+        row[matrix->objs[j]->logical_index] = matrix->values[i * count + j];
+    }
+  }
+  hwloc_distances_release(topology, matrix);
+}
+
 }  // namespace
 
-base::Result<Topology> read_topology(const TopologySource& source) {
+base::Result<Topology> read_whole_topology(const TopologySource& source) {
   ASSIGN_OR_RETURN(const Hwloc owner, load(source));
   hwloc_topology_t topology = owner.get();
   Topology result;
@@ -147,9 +166,15 @@ base::Result<Topology> read_topology(const TopologySource& source) {
     core.last_cache = caches.number_of(last_cache_of(topology, object));
     result.nodes[static_cast<size_t>(home)].cores.push_back(std::move(core));
   }
-  result.description =
-      base::cat(result.packages, " packages, ", node_count, " NUMA nodes, ", core_count, " cores");
+  add_distances(topology, result);
+  result.description = describe(result);
   return result;
+}
+
+base::Result<Topology> read_topology(const TopologySource& source) {
+  ASSIGN_OR_RETURN(const Topology whole, read_whole_topology(source));
+  const bool is_own = source.kind == TopologyKind::kMachine;
+  return restrict_to(whole, is_own ? read_allowed() : AllowedSets{});
 }
 
 }  // namespace shm

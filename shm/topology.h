@@ -3,7 +3,7 @@
 //
 // Three different numbers: a *rank* counts workers, a *logical index* counts nodes in the order of
 // the machine's tree, an *OS index* is what the kernel calls a node or CPU. Only OS indices go into
-// system calls. Pure functions apart from read_topology() and read_cpu_quota(). Any thread.
+// system calls. Pure functions apart from the two that read. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "shm/cgroup.h"
 
 namespace shm {
 
@@ -23,8 +24,9 @@ struct Core {
 
 struct Node {
   int os_index = 0;
-  uint64_t memory_bytes = 0;
-  std::vector<Core> cores;  // empty for a node that has memory only
+  uint64_t memory_bytes = 0;             // 0: CPUs without memory of their own
+  std::vector<Core> cores;               // empty for a node that has memory only
+  std::vector<uint64_t> distances = {};  // to Topology::nodes in their order; empty: not known
 };
 
 struct Topology {
@@ -35,7 +37,7 @@ struct Topology {
 };
 
 enum class TopologyKind {
-  kMachine,    // this one, only what cgroups, cpusets and affinity allow
+  kMachine,    // this one
   kXmlFile,    // `text` is the path of a file by lstopo or hwloc
   kSynthetic,  // `text` is hwloc's notation, for example "package:2 [numa] core:4 pu:2"
 };
@@ -45,11 +47,24 @@ struct TopologySource {
   std::string text = {};
 };
 
-/// Errors: kInvalidArgument for a text or file that hwloc does not take; kSystem.
+/// Everything there is, allowed or not. Errors: kInvalidArgument for a text or file that hwloc does
+/// not take; kSystem.
+base::Result<Topology> read_whole_topology(const TopologySource& source);
+
+/// What there is for this process: of its own machine what read_allowed() leaves. Errors as above.
 base::Result<Topology> read_topology(const TopologySource& source);
 
+/// What `allowed` leaves of a machine: cores with their allowed CPUs, and nodes whose memory may be
+/// used. Cores of a node without any memory belong to the nearest that is left. Cores of a
+/// forbidden node are dropped, unless no node that is left has cores: then they too belong to the
+/// nearest (as under `numactl --cpunodebind=0 --membind=1`).
+Topology restrict_to(const Topology& whole, const AllowedSets& allowed);
+
+/// "2 packages, 2 NUMA nodes, 16 cores"
+std::string describe(const Topology& topology);
+
 struct PlacementOptions {
-  int ranks = 1;
+  int ranks = 1;                 // 0: one a node that has usable cores, no more than the quota
   int threads_per_rank = 0;      // 0: every core the rank can have
   bool simulate = false;         // ranks share nodes that are one in truth
   bool efficient_cores = false;  // use the slower cores of hybrid processors too
@@ -67,16 +82,17 @@ struct Placement {
   std::vector<RankPlacement> ranks;
   bool oversubscribed =
       false;         // some CPU got two threads, or the quota is smaller than the threads
-  std::string note;  // why, for people; empty if there is nothing to say
+  std::string note;  // a warning about that, for people; empty if there is nothing to say
+  std::vector<std::string> remarks = {};  // what else people may wonder about, a sentence each
 };
 
-/// Gives every rank a node and CPUs. Not simulated, rank r gets the r-th node that has cores;
-/// simulated, ranks are dealt to those nodes in runs and split their cores. Error:
-/// kInvalidArgument when there are fewer nodes than ranks and it is no simulation.
-base::Result<Placement> cpus_for_ranks(const Topology& topology, const PlacementOptions& options);
+/// Nodes that a rank can sit on: those with a core that the options let it use.
+int usable_nodes(const Topology& topology, const PlacementOptions& options);
 
-/// CPUs of time the tightest of this process's cgroups grants (cpu.max, or cpu.cfs_quota_us of
-/// version 1); 0 when there is no limit or it cannot be read. `root` is where / is.
-double read_cpu_quota(const std::string& root = "");
+/// Gives every rank a node and CPUs. Not simulated, rank r gets the r-th node that has cores;
+/// simulated, ranks are dealt to those nodes in runs and split their cores. Without a number of
+/// threads all ranks together get no more than the quota grants. Error: kInvalidArgument when there
+/// are fewer nodes than ranks and it is no simulation.
+base::Result<Placement> cpus_for_ranks(const Topology& topology, const PlacementOptions& options);
 
 }  // namespace shm

