@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -16,13 +17,9 @@ namespace shm {
 
 namespace {
 
-constexpr uint64_t kSmallPage = 4096;
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
-/// Far above any machine, far below overflow.
-constexpr uint64_t kArenaBytesMax = uint64_t{1} << 46;
-
-uint64_t round_up(uint64_t value, uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
+void sleep_a_millisecond() {
+  const timespec millisecond = {.tv_sec = 0, .tv_nsec = 1'000'000};
+  nanosleep(&millisecond, nullptr);
 }
 
 /// The exclusive lock on an arena file that still has its name; made if it is not there.
@@ -63,8 +60,7 @@ base::Result<File> lock_for_reading(const std::string& path) {
       }
       return base::Error{base::Code::kUnavailable, base::cat(path, " is being loaded", how_far)};
     }
-    const timespec millisecond = {.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&millisecond, nullptr);
+    sleep_a_millisecond();
   }
 }
 
@@ -87,71 +83,6 @@ base::Result<bool> is_half_loaded(const File& file, const std::string& path) {
 
 }  // namespace
 
-base::Result<std::string> arena_path(const std::string& directory, const std::string& name) {
-  bool ok = !name.empty() && name.size() <= 200 && name[0] != '.';
-  for (const char c : name) {
-    ok = ok && ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                c == '.' || c == '_' || c == '-');
-  }
-  if (!ok) {
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("'", name, "' is no arena name: letters, digits, '.', '_', '-'")};
-  }
-  return base::cat(directory, "/", name, ".arena");
-}
-
-base::Result<ArenaHeader> peek_header(const File& file) {
-  struct stat status;
-  ArenaHeader header;
-  if (fstat(file.fd(), &status) != 0 ||
-      pread(file.fd(), &header, sizeof header, 0) != sizeof header) {
-    return base::Error{base::Code::kBrokenFile, "the arena is shorter than its header; remove it"};
-  }
-  RETURN_IF_ERROR(check_header(header, static_cast<uint64_t>(status.st_size)));
-  return header;
-}
-
-base::Result<uint64_t> ArenaPlan::reserve(const TensorSpec& spec) {
-  TensorEntry entry = {};
-  if (spec.name.empty() || spec.name.size() >= sizeof entry.name ||
-      spec.name.find('\0') != std::string::npos) {
-    return base::Error{base::Code::kInvalidArgument,
-                       base::cat("the tensor name '", spec.name, "' must have 1 to ",
-                                 sizeof entry.name - 1, " bytes")};
-  }
-  if (spec.rows == 0 || spec.row_length == 0 || spec.bytes == 0 ||
-      spec.bytes > kArenaBytesMax - data_bytes_ || table_.size() >= kArenaTensorsMax) {
-    return base::Error{
-        base::Code::kInvalidArgument,
-        base::cat("tensor ", spec.name, " of ", spec.bytes, " bytes does not fit into an arena")};
-  }
-  if (!names_.emplace(spec.name, spec.first_row).second) {
-    return base::Error{base::Code::kInvalidArgument, base::cat("tensor ", spec.name, " from row ",
-                                                               spec.first_row, " is there twice")};
-  }
-  std::memcpy(entry.name, spec.name.data(), spec.name.size());
-  entry.type = spec.type;
-  entry.layout = spec.layout;
-  entry.rows = spec.rows;
-  entry.row_length = spec.row_length;
-  entry.first_row = spec.first_row;
-  entry.offset = round_up(data_bytes_, kTensorAlignment);
-  entry.bytes = spec.bytes;
-  data_bytes_ = entry.offset + entry.bytes;
-  table_.push_back(entry);
-  return entry.offset;
-}
-
-uint64_t ArenaPlan::data_offset() const {
-  return round_up(sizeof(ArenaHeader) + table_.size() * sizeof(TensorEntry), kSmallPage);
-}
-
-// A file that ends in the middle of a huge page would end in small ones (huge=within_size).
-uint64_t ArenaPlan::file_bytes() const {
-  const uint64_t bytes = data_offset() + data_bytes_ + kTensorTail;
-  return round_up(bytes, bytes >= kHugePage ? kHugePage : kSmallPage);
-}
-
 Arena::Arena(Region region) : region_(std::move(region)) {
   header_ = std::launder(reinterpret_cast<ArenaHeader*>(region_.data()));
 }
@@ -161,8 +92,20 @@ base::Result<Arena> Arena::create(const std::string& directory, const std::strin
   ASSIGN_OR_RETURN(const std::string path, arena_path(directory, name));
   ASSIGN_OR_RETURN(File file, lock_for_loading(path));
   ASSIGN_OR_RETURN(const bool taken_over, is_half_loaded(file, path));
+  ASSIGN_OR_RETURN(Arena arena, create_in(std::move(file), path, plan, options));
+  arena.taken_over_ = taken_over;
+  return arena;
+}
+
+base::Result<Arena> Arena::create_in(File file, const std::string& path, const ArenaPlan& plan,
+                                     const ArenaOptions& options) {
+  // Keeps the lock until the name is gone, if that becomes necessary.
+  const File guard(fcntl(file.fd(), F_DUPFD_CLOEXEC, 0));
   auto region = Region::create_in(std::move(file), path,
-                                  {.bytes = plan.file_bytes(), .node = options.node, .huge = true});
+                                  {.bytes = plan.file_bytes(),
+                                   .node = options.node,
+                                   .huge = !options.small,
+                                   .small = options.small});
   if (!region.ok()) {
     unlink_region(path);
     return region.error();
@@ -178,9 +121,12 @@ base::Result<Arena> Arena::create(const std::string& directory, const std::strin
   header.tensor_count = static_cast<uint32_t>(table.size());
   header.entry_bytes = sizeof(TensorEntry);
   header.identity = options.identity;
-  header.flags = options.keep ? kArenaKeep : 0;
+  header.flags = region->bind() == Bind::kBound ? kArenaBound : 0;
   header.node = options.node;
+  std::memcpy(header.label, options.label.data(),
+              std::min(options.label.size(), kArenaLabelBytes - 1));
   header.state = static_cast<uint32_t>(ArenaState::kLoading);
+  header.keep = options.keep ? 1 : 0;
   std::memcpy(header.magic, kArenaMagic, sizeof kArenaMagic);
   header.header_checksum = checksum_of(header);
   std::memset(header.magic, 0, sizeof header.magic);
@@ -195,7 +141,6 @@ base::Result<Arena> Arena::create(const std::string& directory, const std::strin
   Arena arena(std::move(*region));
   arena.table_ = {reinterpret_cast<TensorEntry*>(arena.region_.data() + sizeof(ArenaHeader)),
                   table.size()};
-  arena.taken_over_ = taken_over;
   return arena;
 }
 
@@ -203,17 +148,22 @@ base::Result<Arena> Arena::attach(const std::string& directory, const std::strin
                                   const std::optional<ArenaIdentity>& expected) {
   ASSIGN_OR_RETURN(const std::string path, arena_path(directory, name));
   ASSIGN_OR_RETURN(File file, lock_for_reading(path));
+  ASSIGN_OR_RETURN(Arena arena, attach_in(std::move(file), path));
+  if (expected.has_value() && !(arena.header().identity == *expected)) {
+    return base::Error{base::Code::kUnsupported,
+                       base::cat(path,
+                                 " holds another model, plan, slice or program version; "
+                                 "remove it or take another --arena-dir")};
+  }
+  return arena;
+}
+
+base::Result<Arena> Arena::attach_in(File file, const std::string& path) {
   const auto header = peek_header(file);
   if (!header.ok()) return header.error();
   if (header->state != static_cast<uint32_t>(ArenaState::kReady)) {
     return base::Error{base::Code::kBrokenFile,
                        base::cat("the loader of ", path, " died half-way; load it again")};
-  }
-  if (expected.has_value() && !(header->identity == *expected)) {
-    return base::Error{base::Code::kUnsupported,
-                       base::cat(path,
-                                 " holds another model, plan, slice or program version; "
-                                 "remove it or take another --arena-dir")};
   }
   ASSIGN_OR_RETURN(Region region,
                    Region::open_in(std::move(file), path, Access::kReadOnly, header->file_bytes));
@@ -243,6 +193,11 @@ void Arena::add_progress(uint64_t bytes) {
   std::atomic_ref<uint64_t>(header_->progress_bytes).fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void Arena::set_progress(uint64_t bytes) {
+  std::atomic_ref<uint64_t>(header_->progress_bytes)
+      .store(std::min(bytes, header_->data_bytes), std::memory_order_relaxed);
+}
+
 uint64_t Arena::progress() const {
   return std::atomic_ref<uint64_t>(header_->progress_bytes).load(std::memory_order_relaxed);
 }
@@ -257,12 +212,12 @@ void Arena::set_checksum(size_t index, const Hash128& checksum) {
   table_[index].checksum = checksum;
 }
 
-base::Result<void> Arena::seal(const Hash128& fingerprint) {
+base::Result<void> Arena::seal(const Hash128& content) {
   CHECK(state() == ArenaState::kLoading, "sealed twice");
   for (TensorEntry& entry : table_) {
     if (entry.checksum == Hash128{}) entry.checksum = hash128(bytes_of(entry));
   }
-  header_->fingerprint = fingerprint;
+  header_->content = content;
   header_->table_checksum = checksum_of(tensors());
   header_->header_checksum = checksum_of(*header_);
   std::atomic_ref<uint64_t>(header_->progress_bytes)
@@ -271,15 +226,51 @@ base::Result<void> Arena::seal(const Hash128& fingerprint) {
   std::atomic_ref<uint32_t>(header_->state)
       .store(static_cast<uint32_t>(ArenaState::kReady), std::memory_order_release);
   RETURN_IF_ERROR(region_.protect());
-  // A flock cannot be changed from exclusive to shared in one step. Whoever removes leftovers may
-  // come in between; then the memory is still ours, but nobody can attach to it.
-  const bool shared = try_lock(region_.file(), Lock::kShared);
-  if (named_ && (!shared || !is_named(region_.file(), region_.path()))) {
-    return base::Error{
-        base::Code::kUnavailable,
-        base::cat(region_.path(), " was removed while it was sealed; load it again")};
-  }
+  keeps_lock();
   return {};
+}
+
+// A flock cannot be changed from exclusive to shared, or back, in one step, and who lists arenas
+// holds the exclusive one for a moment.
+bool Arena::keeps_lock() {
+  for (int attempt = 0; named_ && attempt < 1000; ++attempt) {
+    if (try_lock(region_.file(), Lock::kShared)) break;
+    sleep_a_millisecond();
+  }
+  named_ = named_ && is_named(region_.file(), region_.path());
+  return named_;
+}
+
+/// Through another mapping, since this one is read-only.
+base::Result<void> Arena::change_header(const std::function<void(ArenaHeader&)>& change) {
+  File file(fcntl(region_.file().fd(), F_DUPFD_CLOEXEC, 0));
+  if (!file.is_open()) return system_error("cannot open again", region_.path(), errno);
+  ASSIGN_OR_RETURN(const Region region, Region::open_in(std::move(file), region_.path(),
+                                                        Access::kReadWrite, sizeof(ArenaHeader)));
+  change(*std::launder(reinterpret_cast<ArenaHeader*>(region.data())));
+  return {};
+}
+
+base::Result<void> Arena::set_keep() {
+  return change_header([](ArenaHeader& header) {
+    std::atomic_ref<uint32_t>(header.keep).store(1, std::memory_order_relaxed);
+  });
+}
+
+base::Result<void> Arena::renew_source(const Hash128& source) {
+  base::Result<void> changed;
+  // Alone, since a header that is half old and half new is a damaged one to everybody who looks.
+  if (try_lock(region_.file(), Lock::kExclusive)) {
+    changed = change_header([&](ArenaHeader& header) {
+      header.identity.source = source;
+      header.header_checksum = checksum_of(header);
+    });
+  }
+  if (!keeps_lock()) {
+    return base::Error{base::Code::kUnavailable,
+                       base::cat(region_.path(), " was removed just now")};
+  }
+  return changed;
 }
 
 base::Result<void> Arena::verify() const {
@@ -295,6 +286,18 @@ base::Result<void> Arena::verify() const {
 
 void Arena::unlink_name() {
   if (std::exchange(named_, false)) unlink_region(region_.path());
+}
+
+bool Arena::unlink_if_last() {
+  const bool keep = std::atomic_ref<uint32_t>(header_->keep).load(std::memory_order_relaxed) != 0;
+  if (!named_ || keep) return false;
+  if (!try_lock(region_.file(), Lock::kExclusive)) {
+    keeps_lock();
+    return false;
+  }
+  const bool is_ours = is_named(region_.file(), region_.path());
+  unlink_name();
+  return is_ours;
 }
 
 }  // namespace shm

@@ -12,6 +12,7 @@
 // (one thread per tensor); everything else by one thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -57,8 +58,10 @@ class ArenaPlan {
 
 struct ArenaOptions {
   ArenaIdentity identity = {};
-  int node = -1;      // OS node to bind to
-  bool keep = false;  // stays when its last process ends
+  int node = -1;           // OS node to bind to
+  bool keep = false;       // stays when its last process ends
+  bool small = false;      // no huge pages
+  std::string label = {};  // for people; cut to fit
 };
 
 class Arena {
@@ -73,6 +76,12 @@ class Arena {
   static base::Result<Arena> attach(const std::string& directory, const std::string& name,
                                     const std::optional<ArenaIdentity>& expected = {});
 
+  /// The same in a file that the caller opened for writing and locked: exclusively, then what was
+  /// in it is gone, and it has no name any more after an error; or shared.
+  static base::Result<Arena> create_in(File file, const std::string& path, const ArenaPlan& plan,
+                                       const ArenaOptions& options);
+  static base::Result<Arena> attach_in(File file, const std::string& path);
+
   const ArenaHeader& header() const { return *header_; }
   std::span<const TensorEntry> tensors() const { return table_; }
   /// nullptr if there is none.
@@ -85,23 +94,36 @@ class Arena {
   }
 
   void add_progress(uint64_t bytes);
+  void set_progress(uint64_t bytes);
   uint64_t progress() const;
   ArenaState state() const;
   /// The checksum of tensor `index`, where the loader has it anyway; seal() computes the others.
   void set_checksum(size_t index, const Hash128& checksum);
-  /// Ends loading: checksums, read-only, state `ready`, shared lock.
-  base::Result<void> seal(const Hash128& fingerprint = {});
+  /// Ends loading: checksums, read-only, state `ready`, shared lock. Who removes leftovers may come
+  /// in between; then nobody else can attach, and the memory goes with this process.
+  base::Result<void> seal(const Hash128& content = {});
+
+  // REQUIRES: attached by attach_in().
+  /// Makes it stay when its last process ends.
+  base::Result<void> set_keep();
+  /// Says that files with another identity hold the same. Done only if nobody else uses the arena;
+  /// error kUnavailable if it has no name any more.
+  base::Result<void> renew_source(const Hash128& source);
 
   /// Compares every tensor with its checksum. Error: kBrokenFile naming the first that differs.
   base::Result<void> verify() const;
 
   /// Takes the name away: nobody can attach any more, and the memory goes with its last process.
   void unlink_name();
+  /// The same if this process is the last to use it and it shall not stay. True if it went.
+  bool unlink_if_last();
   bool was_taken_over() const { return taken_over_; }
   const Region& region() const { return region_; }
 
  private:
   explicit Arena(Region region);
+  bool keeps_lock();
+  base::Result<void> change_header(const std::function<void(ArenaHeader&)>& change);
 
   Region region_;  // its file carries the lock
   ArenaHeader* header_;

@@ -123,7 +123,7 @@ std::vector<ArenaListing> list_arenas(const std::string& directory) {
       listing.state = static_cast<ArenaState>(header->state);
       listing.progress_bytes = header->progress_bytes;
       listing.data_bytes = header->data_bytes;
-      listing.keep = (header->flags & kArenaKeep) != 0;
+      listing.keep = header->keep != 0;
       listing.identity = header->identity;
     } else {
       listing.damage = header.error().message;

@@ -54,9 +54,9 @@ base::Result<void> check_header(const ArenaHeader& header, uint64_t file_bytes) 
     return broken("offsets of table or data");
   }
   if (header.identity.slice_index >= header.identity.slice_count || header.node < -1 ||
-      (header.flags & ~kArenaKeep) != 0 || !all_zero(header.reserved) ||
-      !all_zero(header.reserved_end) || header.reserved_state != 0) {
-    return broken("slice, node, flags or reserved bytes");
+      (header.flags & ~kArenaBound) != 0 || header.keep > 1 || !all_zero(header.reserved) ||
+      !all_zero(header.reserved_end) || header.label[kArenaLabelBytes - 1] != 0) {
+    return broken("slice, node, flags, label or reserved bytes");
   }
   if ((header.state != static_cast<uint32_t>(ArenaState::kLoading) &&
        header.state != static_cast<uint32_t>(ArenaState::kReady)) ||

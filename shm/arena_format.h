@@ -17,16 +17,19 @@
 namespace shm {
 
 inline constexpr char kArenaMagic[8] = {'N', 'U', 'M', 'O', 'E', 'A', 'R', 'N'};
-inline constexpr uint32_t kArenaLayoutVersion = 1;
+inline constexpr uint32_t kArenaLayoutVersion = 2;
 inline constexpr uint64_t kTensorAlignment = 128;  // of a tensor's first byte
 inline constexpr uint64_t kTensorTail = 128;       // readable bytes behind the last tensor
 inline constexpr uint32_t kArenaTensorsMax = 1u << 20;
-inline constexpr uint32_t kArenaKeep = 1;  // flag: stays when its last process ends
+inline constexpr uint32_t kArenaBound = 1;  // flag: its pages can only be on its node
+inline constexpr size_t kArenaLabelBytes = 80;
 
 enum class ArenaState : uint32_t { kLoading = 1, kReady = 2 };
 
-/// What an arena holds. Equal identities mean: the same bytes would be written again.
+/// What an arena holds. Equal identities mean: the same bytes would be written again. Where only
+/// the source differs, the content decides.
 struct ArenaIdentity {
+  uint64_t model = 0;        // a hash of the tensor table and the sizes
   Hash128 source;            // of (device, inode, size, mtime, ctime) of
                              // the model's files
   uint64_t plan_id = 0;      // a hash of the plan
@@ -50,24 +53,25 @@ struct ArenaHeader {
   uint32_t entry_bytes;
   ArenaIdentity identity;
   uint32_t flags;
-  int32_t node;  // OS node it is bound to, or -1
+  int32_t node;  // OS node it is meant for, or -1
   // Zero while loading; set when sealed.
-  Hash128 fingerprint;  // of the model, the same for any split
+  Hash128 content;  // this slice's share of the hash of the model's content
   Hash128 table_checksum;
-  uint64_t header_checksum;  // XXH3-64 of all bytes before it
-  uint8_t reserved[48];      // zero
-  // Change while loading; read and written as atomics.
+  char label[kArenaLabelBytes];  // for people, ends with a zero byte
+  uint64_t header_checksum;      // XXH3-64 of all bytes before it
+  uint8_t reserved[24];          // zero
+  // May change; read and written as atomics.
   uint32_t state;            // ArenaState; release when sealed, acquire when attached
-  uint32_t reserved_state;   // zero
+  uint32_t keep;             // 1: stays when its last process ends; relaxed
   uint64_t progress_bytes;   // relaxed
   uint8_t reserved_end[48];  // zero
 };
-static_assert(std::is_trivially_copyable_v<ArenaHeader> && sizeof(ArenaHeader) == 256);
-static_assert(sizeof(ArenaIdentity) == 40 && offsetof(ArenaHeader, identity) == 56);
-static_assert(offsetof(ArenaHeader, flags) == 96 && offsetof(ArenaHeader, fingerprint) == 104);
-static_assert(offsetof(ArenaHeader, header_checksum) == 136);
-static_assert(offsetof(ArenaHeader, state) == 192);
-static_assert(offsetof(ArenaHeader, progress_bytes) == 200);
+static_assert(std::is_trivially_copyable_v<ArenaHeader> && sizeof(ArenaHeader) == 320);
+static_assert(sizeof(ArenaIdentity) == 48 && offsetof(ArenaHeader, identity) == 56);
+static_assert(offsetof(ArenaHeader, flags) == 104 && offsetof(ArenaHeader, content) == 112);
+static_assert(offsetof(ArenaHeader, label) == 144 && offsetof(ArenaHeader, header_checksum) == 224);
+static_assert(offsetof(ArenaHeader, state) == 256 && offsetof(ArenaHeader, keep) == 260);
+static_assert(offsetof(ArenaHeader, progress_bytes) == 264);
 
 struct TensorEntry {
   char name[96];        // ends with a zero byte

@@ -127,6 +127,7 @@ base::Result<Region> Region::create_in(File file, const std::string& path,
   RETURN_IF_ERROR(region.map(Access::kReadWrite));
   ASSIGN_OR_RETURN(region.bind_, bind_to_node(region.data_, region.bytes_, options.node));
   if (options.huge) madvise(region.data_, region.bytes_, MADV_HUGEPAGE);
+  if (options.small) madvise(region.data_, region.bytes_, MADV_NOHUGEPAGE);
   RETURN_IF_ERROR(reserve(region.file_, path, region.bytes_));
   return region;
 }

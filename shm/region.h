@@ -18,10 +18,19 @@
 
 namespace shm {
 
+/// What pages to ask for: --huge-pages. What came of it is in page_report().
+enum class HugePages {
+  kAuto,  // what the directory gives
+  kOff,   // small ones
+  k2M,    // of a hugetlbfs with such pages, nothing else
+  k1G,
+};
+
 struct RegionOptions {
-  size_t bytes = 0;   // rounded up to whole pages
-  int node = -1;      // OS node, or -1: where it is first touched
-  bool huge = false;  // ask for huge pages; what came of it is in page_report()
+  size_t bytes = 0;    // rounded up to whole pages
+  int node = -1;       // OS node, or -1: where it is first touched
+  bool huge = false;   // ask for huge pages; what came of it is in page_report()
+  bool small = false;  // refuse them
 };
 
 enum class Access { kReadOnly, kReadWrite };

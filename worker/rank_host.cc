@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/cat.h"
 #include "base/limits.h"
@@ -58,6 +59,7 @@ base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) 
       o.kv_type.value_or(host->ops_->is_reference ? kernels::KvType::kF32 : kernels::KvType::kF16);
   host->map_ = engine::map_weights(host->model_, host->plan_.ranks[static_cast<size_t>(o.rank)],
                                    *host->ops_);
+  host->names_ = weight_names(host->model_, host->plan_, *host->ops_);
   return host;
 }
 
@@ -75,23 +77,15 @@ base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_pr
   // if it cannot be bound.
   if (options_.cpus[0] >= 0) RETURN_IF_ERROR(shm::pin_thread(options_.cpus[0]));
   RETURN_IF_ERROR(exchange_->open());
-  RETURN_IF_ERROR(reserve());
-  {
-    ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
-    LoadOptions load{.team = team.get(), .on_progress = {}};
-    if (on_progress) {
-      load.on_progress = [&](uint64_t done) { on_progress(done, map_.bytes); };
-    }
-    RETURN_IF_ERROR(load_weights(model_, map_, arena_->data(0), load));
-  }
+  RETURN_IF_ERROR(acquire(on_progress));
   RETURN_IF_ERROR(check_rope());
-  RETURN_IF_ERROR(arena_->seal());
+  RETURN_IF_ERROR(reserve_kv());
   ASSIGN_OR_RETURN(engine_, engine::RankEngine::start({.model = &model_,
                                                        .plan = plan_,
                                                        .rank = options_.rank,
                                                        .ops = ops_,
                                                        .weight_map = &map_,
-                                                       .weights = arena_->data(0),
+                                                       .weights = weights_->arena.data(0),
                                                        .kv_type = kv_type_,
                                                        .kv_memory = kv_->data(),
                                                        .shape = shape_,
@@ -121,7 +115,7 @@ base::Status RankHost::check_rope() const {
       return error("rope.scaling.factor", block.attention.rope.factor);
     }
   }
-  const engine::Weights weights = engine::bind_weights(map_, arena_->data(0));
+  const engine::Weights weights = engine::bind_weights(map_, weights_->arena.data(0));
   for (int64_t i = 0; weights.rope_factors != nullptr && i < model_.rope_factors->row_length();
        i++) {
     if (!fits(weights.rope_factors[i])) {
@@ -148,45 +142,68 @@ RankExchangeOptions RankHost::exchange_options() const {
   return options;
 }
 
-base::Result<shm::ArenaPlan> RankHost::plan_arena() const {
-  shm::ArenaPlan arena;
-  for (size_t i = 0; i < map_.slices.size(); i++) {
-    const engine::WeightSlice& slice = map_.slices[i];
-    if (slice.bytes() == 0) continue;
-    // A tied matrix lies there twice, once as rows to look up.
-    const bool lookup = static_cast<int>(i) == map_.token_embedding;
-    ASSIGN_OR_RETURN(
-        const uint64_t offset,
-        arena.reserve({.name = slice.tensor->name + (lookup ? "/lookup" : ""),
-                       .type = static_cast<uint32_t>(slice.type),
-                       .layout = static_cast<uint32_t>(slice.layout),
-                       .rows = static_cast<uint64_t>(slice.matrix_count * slice.rows.size()),
-                       .row_length = static_cast<uint64_t>(slice.row_length),
-                       .first_row = static_cast<uint64_t>(slice.matrix_begin * slice.matrix_rows +
-                                                          slice.rows.begin),
-                       .bytes = slice.bytes()}));
-    CHECK(offset == slice.offset, "arena and weight map disagree about ", slice.tensor->name);
-  }
-  return arena;
+base::Status RankHost::acquire(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  const SliceOf slice = {options_.rank, options_.rank_count, options_.os_node};
+  const WeightArenaOptions options = {
+      .directory = options_.weights_directory,
+      .name = weight_arena_name(names_, slice),
+      .private_directory = options_.arena_directory,
+      .private_name = base::cat(options_.group_id, ".", options_.rank),
+      .named = options_.named_weights,
+      .arena = {.identity = weight_identity(model_, names_, slice, *ops_),
+                .node = options_.os_node,
+                .keep = options_.keep_weights,
+                .small = options_.huge_pages == shm::HugePages::kOff,
+                .label = std::filesystem::path(options_.model_path).filename()}};
+  ASSIGN_OR_RETURN(const shm::ArenaPlan plan, plan_weight_arena(map_));
+  const WeightSteps steps = {
+      .load = [&](shm::Arena& arena) { return load_into(arena, on_progress); },
+      .hash = {},
+      .on_progress = on_progress};
+  ASSIGN_OR_RETURN(WeightArena weights, acquire_weights(options, plan, steps));
+  weights_.emplace(std::move(weights));
+  return strict(weights_bind(), "weights");
 }
 
-// Weights and KV pool; both lose their names at once, so that nothing outlives this process.
-base::Status RankHost::reserve() {
-  ASSIGN_OR_RETURN(const shm::ArenaPlan plan, plan_arena());
-  shm::ArenaOptions options;
-  options.identity.source.low = model_fingerprint(model_);
-  options.identity.plan_id = static_cast<uint64_t>(options_.rank_count);
-  options.identity.slice_index = static_cast<uint32_t>(options_.rank);
-  options.identity.slice_count = static_cast<uint32_t>(options_.rank_count);
-  options.identity.kernel_layout = ops_->is_reference ? 1 : 0;
-  options.node = options_.os_node;
-  ASSIGN_OR_RETURN(
-      shm::Arena arena,
-      shm::Arena::create(options_.arena_directory, base::cat(options_.group_id, ".", options_.rank),
-                         plan, options));
-  arena.unlink_name();
-  arena_.emplace(std::move(arena));
+base::Result<shm::Hash128> RankHost::load_into(
+    shm::Arena& arena, const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  RETURN_IF_ERROR(strict(arena.region().bind(), "weights"));
+  ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
+  LoadOptions load{.team = team.get(), .on_progress = {}};
+  load.on_progress = [&](uint64_t done) {
+    arena.set_progress(done);
+    if (on_progress) on_progress(done, map_.bytes);
+  };
+  RETURN_IF_ERROR(load_weights(model_, map_, arena.data(0), load));
+  return shm::Hash128{};
+}
 
+base::Status RankHost::strict(shm::Bind bind, std::string_view what) const {
+  if (!options_.strict_placement || bind != shm::Bind::kDenied) return {};
+  return base::Error{base::Code::kUnsupported,
+                     base::cat("the ", what, " are ", placement_text(bind, options_.os_node),
+                               "; without --strict-placement they lie where pinned threads touch "
+                               "them first")};
+}
+
+shm::Bind RankHost::weights_bind() const {
+  const shm::Arena& arena = weights_->arena;
+  if (!weights_->attached) return arena.region().bind();
+  if (options_.os_node < 0) return shm::Bind::kNotAsked;
+  // The policy belongs to the file: what its loader could do holds for everybody.
+  return (arena.header().flags & shm::kArenaBound) != 0 ? shm::Bind::kBound : shm::Bind::kDenied;
+}
+
+void RankHost::release_weights() {
+  leader_.reset();
+  follower_.reset();
+  engine_.reset();
+  if (weights_) weights_->arena.unlink_if_last();
+  weights_.reset();
+}
+
+// Its name goes at once, so that nothing outlives this process.
+base::Status RankHost::reserve_kv() {
   const size_t kv_bytes =
       engine::kv_pool_bytes(model_.spec, plan_.ranks[static_cast<size_t>(options_.rank)], kv_type_,
                             shape_.kv_block_count);
@@ -194,10 +211,13 @@ base::Status RankHost::reserve() {
       base::cat(options_.arena_directory, "/", options_.group_id, ".", options_.rank, ".kv");
   ASSIGN_OR_RETURN(
       shm::Region kv,
-      shm::Region::create(path, {.bytes = kv_bytes, .node = options_.os_node, .huge = true}));
+      shm::Region::create(path, {.bytes = kv_bytes,
+                                 .node = options_.os_node,
+                                 .huge = options_.huge_pages != shm::HugePages::kOff,
+                                 .small = options_.huge_pages == shm::HugePages::kOff}));
   shm::unlink_region(path);
   kv_.emplace(std::move(kv));
-  return {};
+  return strict(kv_->bind(), "KV blocks");
 }
 
 std::string placement_text(shm::Bind bind, int node) {
@@ -212,12 +232,12 @@ std::string placement_text(shm::Bind bind, int node) {
 }
 
 proto::PlacementReply RankHost::placement() const {
-  CHECK(arena_ && kv_, "placement before load");
+  CHECK(weights_ && kv_, "placement before load");
   proto::PlacementReply reply = placement_report(
       {.os_node = options_.os_node,
        .map = &map_,
-       .arena = {arena_->region().data(), arena_->region().bytes()},
-       .weights = arena_->data(0),
+       .arena = {weights_->arena.region().data(), weights_->arena.region().bytes()},
+       .weights = weights_->arena.data(0),
        .kv_cache = {kv_->data(), kv_->bytes()},
        .exchange = exchange_ ? exchange_->own_memory() : std::span<const std::byte>()});
   reply.rank = options_.rank;
@@ -228,11 +248,13 @@ RankReport RankHost::report() const {
   RankReport report;
   report.weight_bytes = map_.bytes;
   if (kv_) report.kv_bytes = kv_->bytes();
-  if (arena_) {
-    const auto pages = shm::page_report(arena_->region().data());
+  if (weights_) {
+    report.attached_bytes = weights_->attached ? map_.bytes : 0;
+    report.content = weights_->arena.header().content;
+    const auto pages = shm::page_report(weights_->arena.region().data());
     if (pages.ok()) report.huge_page_bytes = pages->huge_bytes;
   }
-  if (arena_ && kv_) report.bind = std::max(arena_->region().bind(), kv_->bind());
+  if (weights_ && kv_) report.bind = std::max(weights_bind(), kv_->bind());
   if (exchange_) {
     report.exchange = exchange_->kind();
     report.exchange_note = exchange_->note();

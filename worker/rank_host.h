@@ -5,8 +5,9 @@
 //   load()  meet the ranks, reserve, read own rows, pack, start threads
 //   runner() (rank 0) or follow() (the others)
 //
-// Memory is made so that it goes with the processes: names are removed as soon as everybody who
-// needs them has mapped them. Thread rule: one thread, which becomes compute thread 0.
+// Memory goes with the processes: names are removed as soon as everybody who needs them has mapped
+// them, except those of weights that shall be found again. Thread rule: one thread, which becomes
+// compute thread 0.
 #pragma once
 
 #include <functional>
@@ -20,6 +21,8 @@
 #include "shm/arena.h"
 #include "shm/region.h"
 #include "worker/rank_exchange.h"
+#include "worker/weight_arena.h"
+#include "worker/weight_names.h"
 
 namespace worker {
 
@@ -29,7 +32,7 @@ struct RankHostOptions {
   int rank_count = 1;
   std::string group_id;         // the same for all ranks, never used twice
   std::string broker_endpoint;  // ranks meet beside it
-  std::string arena_directory;  // of this user, exists
+  std::string arena_directory;  // of this group, exists
   std::string isa = "auto";
   std::optional<kernels::KvType> kv_type;  // default: f16, with `reference` f32
   int64_t context = 0;  // positions of one sequence; 0: what the model was trained on, at most 4096
@@ -39,12 +42,22 @@ struct RankHostOptions {
   std::vector<int> cpus = {-1};   // of the compute threads
   std::string exchange = "auto";  // with the other ranks: auto, shm or zmq
   bool oversubscribed = false;    // threads share CPUs: sleep soon instead of spinning
+
+  // Where the weights lie; worker/weight_arena.h says how they are found.
+  std::string weights_directory;  // of this user's named arenas, exists; empty: none is looked for
+  bool named_weights = false;     // what is loaded gets a name, for others and for the next start
+  bool keep_weights = false;      // and stays when the last process that uses it has ended
+  shm::HugePages huge_pages = shm::HugePages::kAuto;
+  bool mlock = false;             // weights and KV cache are never swapped out
+  bool strict_placement = false;  // memory that cannot be bound to its node is an error
 };
 
 /// What a rank holds and how it fares; for people.
 struct RankReport {
   uint64_t weight_bytes = 0, kv_bytes = 0;
   uint64_t huge_page_bytes = 0;           // of the weights
+  uint64_t attached_bytes = 0;            // of the weights, found loaded
+  shm::Hash128 content;                   // this rank's share of the model's content
   shm::Bind bind = shm::Bind::kNotAsked;  // the worse of weights and KV cache
   std::string exchange;       // with the other ranks: shm or zmq; empty for a single rank
   std::string exchange_note;  // a warning for people; may be empty
@@ -79,12 +92,23 @@ class RankHost {
   /// REQUIRES: load() succeeded, between steps.
   proto::PlacementReply placement() const;
 
+  /// Names of the arenas of all ranks of this model and plan start so.
+  const std::string& weights_prefix() const { return names_.prefix; }
+  /// Before a process ends for good: lets go of the weights, and removes them if nobody else uses
+  /// them and they shall not stay. Nothing can be computed any more.
+  void release_weights();
+
  private:
   explicit RankHost(RankHostOptions options) : options_(std::move(options)) {}
   RankExchangeOptions exchange_options() const;
   base::Status check_rope() const;
-  base::Status reserve();
-  base::Result<shm::ArenaPlan> plan_arena() const;
+  base::Status acquire(const std::function<void(uint64_t, uint64_t)>& on_progress);
+  base::Result<shm::Hash128> load_into(shm::Arena& arena,
+                                       const std::function<void(uint64_t, uint64_t)>& on_progress);
+  base::Status reserve_kv();
+  /// An error if memory could not be bound and was to be.
+  base::Status strict(shm::Bind bind, std::string_view what) const;
+  shm::Bind weights_bind() const;
   bool leads() const { return options_.rank == 0; }
 
   const RankHostOptions options_;
@@ -92,11 +116,12 @@ class RankHost {
   const kernels::Ops* ops_ = nullptr;
   kernels::KvType kv_type_ = kernels::KvType::kF16;
   plan::Plan plan_;
+  WeightNames names_;
   engine::WeightMap map_;
   engine::RunnerShape shape_;
   // In this order: the engine uses everything before it.
   std::unique_ptr<RankExchange> exchange_;
-  std::optional<shm::Arena> arena_;
+  std::optional<WeightArena> weights_;
   std::optional<shm::Region> kv_;
   std::unique_ptr<engine::RankEngine> engine_;
   std::unique_ptr<engine::LeaderRunner> leader_;

@@ -37,7 +37,7 @@ TEST_F(ArenaTest, RoundTrip) {
   const auto arena = Arena::attach(directory_, "x", identity());
   ASSERT_TRUE(arena.ok()) << arena.error().message;
   EXPECT_EQ(arena->header().identity, identity());
-  EXPECT_EQ(arena->header().fingerprint, (Hash128{.low = 21, .high = 22}));
+  EXPECT_EQ(arena->header().content, (Hash128{.low = 21, .high = 22}));
   EXPECT_EQ(arena->progress(), arena->header().data_bytes);
   ASSERT_EQ(arena->tensors().size(), 3u);
   const TensorEntry* entry = arena->find("blk.1.weight", 64);
