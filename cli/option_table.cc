@@ -178,6 +178,14 @@ std::vector<OptionRow> cluster_rows() {
       {"--arena-dir", "DIR",
        "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth,
        &O::arena_directory},
+      {"--huge-pages", "NAME",
+       "of weights and KV cache: auto: what the arena directory gives; off; 2m or 1g: only those, "
+       "with an --arena-dir on a hugetlbfs",
+       kBoth, &O::huge_pages, 0, 0, "auto off 2m 1g"},
+      {"--mlock", "", "never let weights and KV cache be swapped out", kBoth, &O::mlock},
+      {"--strict-placement", "",
+       "end instead of going on where the system forbids to bind memory to a node", kBoth,
+       &O::strict_placement},
       {"--exchange", "NAME",
        "how ranks exchange activations: shm, zmq, or auto: shm where ranks see the same memory",
        kBoth, &O::exchange, 0, 0, "auto shm zmq"},
@@ -197,6 +205,8 @@ std::vector<OptionRow> worker_rows() {
       {"--os-node", "N", "", kWorker, &O::os_node, -1, kInt32Max},
       {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, "", OptionRow::kRequired},
       {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
+      {"--weights-dir", "DIR", "", kWorker, &O::weights_directory},
+      {"--named-weights", "", "", kWorker, &O::named_weights},
       {"--instance", "DIR", "", kWorker, &O::instance},
       {"--sequences", "N", "", kWorker, &O::sequences, 1, base::kStepSequencesMax},
   };

@@ -63,6 +63,8 @@ struct Options {
   int64_t context = 0;  // 0: the model's own, at most 4096
   int64_t chunk = 0;    // columns a step; 0: 128
   std::string arena_directory;
+  std::string huge_pages = "auto";
+  bool mlock = false, strict_placement = false;
   std::string exchange = "auto";
 
   // Serving.
@@ -101,6 +103,8 @@ struct Options {
   // `cpus` is a list such as "0,2" there; -1 is a thread that is pinned nowhere.
   int64_t sequences = 1;
   bool oversubscribed = false;
+  std::string weights_directory;
+  bool named_weights = false;
   std::string
       instance;  // directory of the `serve` that it outlives; empty: it dies with its parent
 };

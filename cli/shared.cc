@@ -32,6 +32,13 @@ std::string speed(int64_t tokens, uint64_t columns, uint64_t ns) {
   return base::cat(tokens, " tokens, ", rounded(per_second), " tok/s");
 }
 
+shm::HugePages huge_pages(const Options& options) {
+  if (options.huge_pages == "off") return shm::HugePages::kOff;
+  if (options.huge_pages == "2m") return shm::HugePages::k2M;
+  if (options.huge_pages == "1g") return shm::HugePages::k1G;
+  return shm::HugePages::kAuto;
+}
+
 }  // namespace
 
 base::Result<ModelText> open_text(const std::string& path, base::Log& log) {
@@ -45,6 +52,12 @@ worker::RankHostOptions rank_options(const Options& options) {
   rank.model_path = options.model;
   rank.isa = options.isa;
   rank.exchange = options.exchange;
+  rank.huge_pages = huge_pages(options);
+  rank.mlock = options.mlock;
+  rank.strict_placement = options.strict_placement;
+  rank.keep_weights = options.keep_weights;
+  rank.weights_directory = options.weights_directory;
+  rank.named_weights = options.named_weights;
   if (options.kv_type == "f16") rank.kv_type = kernels::KvType::kF16;
   if (options.kv_type == "f32") rank.kv_type = kernels::KvType::kF32;
   rank.context = options.context;
