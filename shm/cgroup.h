@@ -17,8 +17,9 @@ namespace shm {
 
 /// Numbers are the system's, ascending. Nothing: no limit is known.
 struct AllowedSets {
-  std::optional<std::vector<int>> cpus;   // by cpuset and affinity
-  std::optional<std::vector<int>> nodes;  // whose memory may be used: by cpuset and memory policy
+  std::optional<std::vector<int>> cpus = {};  // by cpuset and affinity
+  std::optional<std::vector<int>> nodes =
+      {};  // whose memory may be used: by cpuset and memory policy
 };
 
 /// The memory policy is asked of this process only where `root` is empty.

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "base/cat.h"
@@ -203,55 +201,6 @@ TEST(Placement, NonsenseIsRefused) {
   EXPECT_FALSE(cpus_for_ranks(topology, {.ranks = 1, .threads_per_rank = -1}).ok());
   EXPECT_FALSE(cpus_for_ranks(topology, {.ranks = 2}).ok());
   EXPECT_FALSE(cpus_for_ranks(Topology{}, {.ranks = 1}).ok());
-}
-
-/// A root directory with the files of a cgroup tree.
-class CpuQuota : public testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/numoe-quota-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-  void write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file(root_ + path);
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  std::string root_;
-};
-
-TEST_F(CpuQuota, TightestAncestorCounts) {
-  write("/proc/self/cgroup", "0::/a/b/c\n");
-  EXPECT_EQ(read_cpu_quota(root_), 0);
-  write("/sys/fs/cgroup/a/b/c/cpu.max", "800000 100000\n");
-  EXPECT_EQ(read_cpu_quota(root_), 8);
-  write("/sys/fs/cgroup/a/b/cpu.max", "150000 100000\n");
-  EXPECT_EQ(read_cpu_quota(root_), 1.5);
-  write("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
-  EXPECT_EQ(read_cpu_quota(root_), 1.5);
-  write("/sys/fs/cgroup/cpu.max", "100000 200000\n");
-  EXPECT_EQ(read_cpu_quota(root_), 0.5);
-}
-
-TEST_F(CpuQuota, VersionOneAndHybrid) {
-  write("/proc/self/cgroup", "5:cpuset:/x\n4:cpu,cpuacct:/a/b\n0::/init\n");
-  write("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n");
-  write("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(read_cpu_quota(root_), 0);
-  write("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "250000\n");
-  write("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(read_cpu_quota(root_), 2.5);
-}
-
-TEST_F(CpuQuota, NonsenseIsNoLimit) {
-  EXPECT_EQ(read_cpu_quota(root_), 0);
-  write("/proc/self/cgroup", "nonsense\n0::\n0::/a");
-  for (const char* text : {"", "max", "x y", "100000", "0 100000", "100000 0", "-5 100000"}) {
-    write("/sys/fs/cgroup/a/cpu.max", text);
-    EXPECT_EQ(read_cpu_quota(root_), 0) << text;
-  }
 }
 
 }  // namespace
