@@ -29,6 +29,8 @@ class RankHostBackend final : public Backend {
   engine::StepRunner& runner() override { return host_->runner(); }
   base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }
   RankReport report() const override { return host_->report(); }
+  std::string weights_prefix() const override { return host_->weights_prefix(); }
+  void release_weights() override { host_->release_weights(); }
   proto::PlacementReply placement() const override { return host_->placement(); }
 
  private:

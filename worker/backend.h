@@ -36,6 +36,13 @@ class Backend {
   virtual RankReport report() const = 0;
   /// Where the memory of this rank lies, looked up page by page.
   virtual proto::PlacementReply placement() const = 0;
+
+  /// Names of the weight arenas of all ranks start so; empty: there are none. Known before load().
+  virtual std::string weights_prefix() const { return {}; }
+  /// Before the process ends for good, with nobody left who could remove them: lets go of the
+  /// weights and removes them if nobody else uses them and they shall not stay. Nothing can be
+  /// computed any more.
+  virtual void release_weights() {}
 };
 
 using BackendFactory =

@@ -128,7 +128,10 @@ class Process {
                        .memory_placement = placement_text(report.bind, options_.rank.os_node),
                        .binding_denied = report.bind == shm::Bind::kDenied,
                        .exchange = report.exchange,
-                       .exchange_note = report.exchange_note};
+                       .exchange_note = report.exchange_note,
+                       .attached_bytes = report.attached_bytes,
+                       .content_low = report.content.low,
+                       .content_high = report.content.high};
     if (leads()) {
       worker_.lead(ready, runner_, {.token_count = backend_.token_count()}, &runner_);
       return;
