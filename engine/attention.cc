@@ -113,8 +113,8 @@ base::Wait Pass::project(size_t layer) {
   return full_width ? gather(as_size(columns() * q_stride)) : barrier();
 }
 
-// After a K head's rows were computed: bias, then either norm, rope and cache, or (full-width norm)
-// into the slice to be gathered.
+// After a K head's rows were computed: bias, then either norm, rope and cache, or (norm of all
+// heads) into the slice to be gathered.
 void Pass::finish_key(size_t layer, int64_t own_head) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
@@ -129,9 +129,6 @@ void Pass::finish_key(size_t layer, int64_t own_head) {
       const int64_t stride = weights.q.rows + kv_width;
       std::copy_n(key, dim, outgoing() + c * stride + weights.q.rows + own_head * dim);
       continue;
-    }
-    if (attention.qk_norm == model::QkNorm::kPerHead) {
-      rank_.ops.rms_norm(key, weights.k_norm, dim, rank_.spec.norm_epsilon, key);
     }
     store_key(layer, c, own_head, key);
   }
@@ -161,7 +158,7 @@ int32_t Pass::block_of(int c) const {
 
 // Turns a key and writes it into its block. `key` is changed.
 void Pass::store_key(size_t layer, int c, int64_t own_head, float* key) {
-  rope(layer, c, key);
+  turn_head(layer, c, rank_.options.weights->blocks[layer].k_norm, key);
   const int64_t position = step_.columns()[as_size(c)].position;
   rank_.ops.store_k(rank_.options.kv->type(), key, rank_.spec.blocks[layer].attention.head_dim,
                     static_cast<int>(position % base::kKvBlockPositions),
@@ -205,88 +202,6 @@ base::Wait Pass::normalise_full_width(size_t layer) {
     }
   }
   return one_each ? base::Wait::kOk : barrier();
-}
-
-// Every (column, own query head) of this thread. With keys still to be stored the unit is a
-// (column, own KV head) with all its query heads.
-void Pass::attend(size_t layer) {
-  const model::Attention& attention = rank_.spec.blocks[layer].attention;
-  const plan::BlockShare& share = rank_.share.blocks[layer];
-  const int64_t heads = share.heads.size(), kv_heads = share.kv_heads.size();
-  const int64_t group = attention.heads / attention.kv_heads;
-  const bool stores =
-      attention.qk_norm == model::QkNorm::kFullWidth && redundant() && step_.one_column_each();
-  if (!stores) {
-    const plan::Range items = part(columns() * heads);
-    for (int64_t i = items.begin; i < items.end; i++) {
-      attend_head(layer, static_cast<int>(i / heads), i % heads);
-    }
-    return;
-  }
-  const plan::Range items = part(columns() * kv_heads);
-  for (int64_t i = items.begin; i < items.end; i++) {
-    const auto c = static_cast<int>(i / kv_heads);
-    const int64_t kv_head = i % kv_heads;
-    store_key(layer, c, kv_head, scratch_.k.data() + (c * kv_heads + kv_head) * attention.head_dim);
-    const int64_t first = (share.kv_heads.begin + kv_head) * group;
-    for (int64_t head = std::max(first, share.heads.begin);
-         head < std::min(first + group, share.heads.end); head++) {
-      attend_head(layer, c, head - share.heads.begin);
-    }
-  }
-}
-
-void Pass::attend_head(size_t layer, int c, int64_t own_head) {
-  const model::Attention& attention = rank_.spec.blocks[layer].attention;
-  const BlockWeights& weights = rank_.options.weights->blocks[layer];
-  const plan::BlockShare& share = rank_.share.blocks[layer];
-  const int64_t heads = share.heads.size();
-  const bool own_q = attention.qk_norm == model::QkNorm::kFullWidth && redundant();
-  const float* q =
-      (own_q ? scratch_.q : rank_.q).data() + (c * heads + own_head) * attention.head_dim;
-  float* head = scratch_.head.data();
-  std::copy_n(q, attention.head_dim, head);
-  if (attention.qk_norm == model::QkNorm::kPerHead) {
-    rank_.ops.rms_norm(head, weights.q_norm, attention.head_dim, rank_.spec.norm_epsilon, head);
-  }
-  rope(layer, c, head);
-
-  const int64_t group = attention.heads / attention.kv_heads;
-  attend_over(layer, c, (share.heads.begin + own_head) / group - share.kv_heads.begin, head,
-              outgoing() + (c * heads + own_head) * attention.value_dim);
-}
-
-// One query, ready to be compared with the keys of a KV head, over all positions up to its own.
-void Pass::attend_over(size_t layer, int c, int64_t kv_head, const float* query, float* out) {
-  const model::Attention& attention = rank_.spec.blocks[layer].attention;
-  const Column& column = step_.columns()[as_size(c)];
-  const auto blocks = step_.blocks(column.sequence);
-  const int64_t positions = column.position + 1;
-  for (int64_t b = 0; b * base::kKvBlockPositions < positions; b++) {
-    const int32_t block = blocks[as_size(b)];
-    scratch_.k_blocks[as_size(b)] = rank_.options.kv->k_block(layer, block, kv_head);
-    scratch_.v_blocks[as_size(b)] = rank_.options.kv->v_block(layer, block, kv_head);
-  }
-  rank_.ops.attend({.q = query,
-                    .k_blocks = scratch_.k_blocks.data(),
-                    .v_blocks = scratch_.v_blocks.data(),
-                    .positions = positions,
-                    .head_dim = attention.head_dim,
-                    .value_dim = attention.value_dim,
-                    .scale = rank_.score_scale[layer],
-                    .kv_type = rank_.options.kv->type(),
-                    .out = out});
-}
-
-void Pass::rope(size_t layer, int c, float* head) const {
-  const model::Rope& rope = rank_.spec.blocks[layer].attention.rope;
-  const size_t at =
-      (as_size(rank_.rope_table_of[layer]) * as_size(rank_.options.shape.columns_max) +
-       as_size(c)) *
-      as_size(rank_.rope_pairs_max);
-  rank_.ops.rope(rope.style == model::RopeStyle::kInterleaved ? kernels::RopePairs::kInterleaved
-                                                              : kernels::RopePairs::kHalves,
-                 rank_.cos.data() + at, rank_.sin.data() + at, rope.dims, head);
 }
 
 // Own rows of the output projection, added to the residual stream, and the gather of the latter.

@@ -8,10 +8,7 @@
 // (expert, panel) items, whatever the number of columns; entries are grouped by expert.
 #include <algorithm>
 
-#include "base/limits.h"
 #include "engine/pass.h"
-#include "engine/router.h"
-#include "kernels/math.h"
 
 namespace engine {
 
@@ -45,82 +42,6 @@ base::Wait Pass::feed_forward(size_t layer) {
   return down(layer);
 }
 
-int64_t Pass::entries_per_column(size_t layer) const {
-  const auto& experts = rank_.spec.blocks[layer].experts;
-  return experts ? experts->used : 1;
-}
-
-// Own router rows, gathered; then every thread of every rank chooses alike. The row that weighs
-// the shared experts lies behind the others on the one rank that has it.
-base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
-  const model::Experts& experts = *rank_.spec.blocks[layer].experts;
-  const BlockWeights& weights = rank_.options.weights->blocks[layer];
-  const auto score = [&](const Matrix& matrix, float* y) {
-    const plan::Range panels = part(matrix.panel_count());
-    multiply({.matrix = matrix,
-              .panels = panels,
-              .x = x,
-              .entries = all_columns(),
-              .y = y + panels.begin * kernels::kPanelRows,
-              .y_stride = as_size(matrix.rows)});
-  };
-  const int64_t routed = columns() * weights.router.rows;
-  score(weights.router, outgoing());
-  score(weights.shared_router, outgoing() + routed);
-  const base::Wait wait = gather(as_size(routed + columns() * weights.shared_router.rows));
-  if (wait != base::Wait::kOk) return wait;
-  for (int c = 0; c < columns(); c++) {
-    float* scores = scratch_.full.data();
-    assemble([&](int r) { return share_of(r, layer).experts; }, 1, c, scores);
-    const bool finite = route({.experts = experts,
-                               .ops = rank_.ops,
-                               .logits = scores,
-                               .selection_bias = weights.selection_bias,
-                               .keys = scratch_.keys.data(),
-                               .chosen = scratch_.chosen.data() + c * experts.used,
-                               .weights = scratch_.chosen_weight.data() + c * experts.used});
-    scratch_.shared_weight[as_size(c)] = shared_weight(layer, c);
-    int32_t& fault = scratch_.faults[as_size(c)];
-    if (!finite && fault < 0) fault = static_cast<int32_t>(layer);
-    if (rank_.options.expert_trace != nullptr && scratch_.thread == 0) {
-      const size_t at = layer * as_size(rank_.options.shape.columns_max) + as_size(c);
-      std::copy_n(scratch_.chosen.data() + c * experts.used, experts.used,
-                  rank_.options.expert_trace + at * base::kExpertsUsedMax);
-    }
-  }
-  return wait;
-}
-
-// How much the shared experts count for a column; 1 where the model has no row that says it.
-float Pass::shared_weight(size_t layer, int c) const {
-  for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
-    const plan::BlockShare& share = share_of(r, layer);
-    if (share.shared_router.empty()) continue;
-    return kernels::sigmoid_f32(incoming(r)[columns() * share.experts.size() + c]);
-  }
-  return 1;
-}
-
-// Counting sort of all entries by their expert.
-void Pass::group_by_expert(int experts, int used) {
-  const int entries = columns() * used;
-  int32_t* begin = scratch_.group_begin.data();
-  std::fill_n(begin, experts + 1, 0);
-  for (int i = 0; i < entries; i++) begin[scratch_.chosen[as_size(i)] + 1]++;
-  for (int e = 0; e < experts; e++) begin[e + 1] += begin[e];
-  for (int i = 0; i < entries; i++) {
-    scratch_.grouped[as_size(begin[scratch_.chosen[as_size(i)]]++)] = i;
-  }
-  for (int e = experts; e > 0; e--) begin[e] = begin[e - 1];
-  begin[0] = 0;
-}
-
-std::span<const int32_t> Pass::entries_of(int64_t expert) const {
-  const int32_t begin = scratch_.group_begin[as_size(expert)];
-  const int32_t end = scratch_.group_begin[as_size(expert) + 1];
-  return {scratch_.grouped.data() + begin, as_size(end - begin)};
-}
-
 // The experts of a layer, and behind them what all tokens share.
 int64_t Pass::gated_count(size_t layer) const {
   const auto& experts = rank_.spec.blocks[layer].experts;
@@ -140,16 +61,25 @@ Pass::Gated Pass::gated(size_t layer, int64_t expert) {
             .entries_per_column = 1,
             .out = outgoing() + columns() * used * weights.gate.rows};
   }
+  const int64_t width = experts ? experts->width : 0;
+  const int64_t begin = rank_.share.blocks[layer].width.begin;
+  const auto bias = [&](const float* all) {
+    return all == nullptr ? nullptr : all + expert * width + begin;
+  };
+  const bool weighs_input = experts && experts->weighs_input;
   return {.gate = weights.gate,
           .up = weights.up,
           .index = expert,
           .entries = entries_of(expert),
           .entries_per_column = used,
-          .out = outgoing()};
+          .out = outgoing(),
+          .gate_bias = bias(weights.gate_bias),
+          .up_bias = bias(weights.up_bias),
+          .weights = weighs_input ? scratch_.chosen_weight.data() : nullptr};
 }
 
-// silu(gate x) * (up x) for this thread's part of all (expert, panel) items. Parts are weighted by
-// the work of a panel: once per entry, and once to read it.
+// The activation of gate x and up x for this thread's part of all (expert, panel) items. Parts are
+// weighted by the work of a panel: once per entry, and once to read it.
 void Pass::gate_and_up(size_t layer, const Activations& x) {
   const int64_t count = gated_count(layer);
   const auto cost_of = [](const Gated& one) -> int64_t {
@@ -172,7 +102,7 @@ void Pass::gate_and_up(size_t layer, const Activations& x) {
       return std::clamp<int64_t>((at - before + cost - 1) / cost, 0, panel_count);
     };
     multiply_gated(
-        one,
+        one, rank_.spec.blocks[layer].activation,
         {own.begin <= before ? 0 : panel_at(own.begin), own.end <= before ? 0 : panel_at(own.end)},
         x);
     before += cost * panel_count;
@@ -180,7 +110,8 @@ void Pass::gate_and_up(size_t layer, const Activations& x) {
 }
 
 // A few panels at a time, so that what `up` gives is still in the cache when it is needed.
-void Pass::multiply_gated(const Gated& one, plan::Range panels, const Activations& x) {
+void Pass::multiply_gated(const Gated& one, const model::ActivationSpec& activation,
+                          plan::Range panels, const Activations& x) {
   constexpr int64_t kStep = kUpRows / kernels::kPanelRows;
   const int64_t width = one.gate.rows;
   for (int64_t p = panels.begin; p < panels.end; p += kStep) {
@@ -202,9 +133,29 @@ void Pass::multiply_gated(const Gated& one, plan::Range panels, const Activation
               .entries_per_column = one.entries_per_column,
               .y = scratch_.up.data(),
               .y_stride = kUpRows});
-    for (const int32_t entry : one.entries) {
-      float* gate = one.out + entry * width + rows.begin;
-      rank_.ops.silu_multiply(gate, scratch_.up.data() + entry * kUpRows, rows.size(), gate);
+    activate(one, activation, rows);
+  }
+}
+
+// What comes between up to kUpRows rows of gate and up and the input of down. A weight of the input
+// is applied to the products instead, which are linear in it.
+void Pass::activate(const Gated& one, const model::ActivationSpec& activation, plan::Range rows) {
+  for (const int32_t entry : one.entries) {
+    float* gate = one.out + entry * one.gate.rows + rows.begin;
+    float* up = scratch_.up.data() + entry * kUpRows;
+    for (int64_t i = 0; i < rows.size() && one.weights != nullptr; i++) {
+      gate[i] *= one.weights[entry];
+      up[i] *= one.weights[entry];
+    }
+    if (one.gate_bias != nullptr) {
+      rank_.ops.add(gate, one.gate_bias + rows.begin, rows.size(), gate);
+    }
+    if (one.up_bias != nullptr) rank_.ops.add(up, one.up_bias + rows.begin, rows.size(), up);
+    switch (activation.kind) {
+      case model::Activation::kSilu: rank_.ops.silu_multiply(gate, up, rows.size(), gate); break;
+      case model::Activation::kClampedSwiglu:
+        rank_.ops.clamped_swiglu(gate, up, rows.size(), {activation.alpha, activation.limit}, gate);
+        break;
     }
   }
 }
@@ -273,13 +224,22 @@ void Pass::weigh_and_add(size_t layer, plan::Range rows) {
   const int64_t used = entries_per_column(layer);
   const int64_t stride = rank_.options.weights->blocks[layer].down.rows;
   const bool shared = !rank_.options.weights->blocks[layer].shared_down.empty();
+  const auto& experts = rank_.spec.blocks[layer].experts;
+  const bool weighed = experts && experts->weighs_input;  // before, so not again
+  const float* bias = rank_.options.weights->blocks[layer].down_bias;
+  if (bias != nullptr) bias += rank_.share.blocks[layer].hidden.begin + rows.begin;
   for (int c = 0; c < columns(); c++) {
     float* sum = outgoing() + c * stride + rows.begin;
     std::fill_n(sum, rows.size(), 0.0f);
     for (int64_t s = 0; s < used; s++) {
       const int64_t entry = c * used + s;
-      rank_.ops.multiply_add(scratch_.chosen_weight[as_size(entry)],
-                             rank_.down.data() + entry * stride + rows.begin, rows.size(), sum);
+      float* y = rank_.down.data() + entry * stride + rows.begin;
+      if (bias != nullptr) {
+        const int64_t expert = scratch_.chosen[as_size(entry)];
+        rank_.ops.add(y, bias + expert * rank_.spec.hidden, rows.size(), y);
+      }
+      rank_.ops.multiply_add(weighed ? 1 : scratch_.chosen_weight[as_size(entry)], y, rows.size(),
+                             sum);
     }
     if (shared) {
       rank_.ops.multiply_add(scratch_.shared_weight[as_size(c)],

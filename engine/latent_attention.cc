@@ -182,7 +182,7 @@ void Pass::latent_attend(size_t layer) {
     std::copy_n(rank_.q.data() + i * attention.query_dim() + attention.latent->plain_dim, dims,
                 query + latent);
     rope(layer, c, query + latent);
-    attend_over(layer, c, 0, query, absorbed);
+    attend_over(layer, c, i % heads, query, absorbed);
   }
 }
 

@@ -96,6 +96,7 @@ struct Rank {
   std::vector<int> rope_table_of;  // [layers] index into rope_tables
   int64_t rope_pairs_max = 0;
   std::vector<float> score_scale;  // [layers] of q k
+  Buffer<float> ones;              // [head] the weights of a norm that has none
 
   // shared between the threads
   Barrier barrier;
@@ -197,13 +198,16 @@ class Pass {
   void finish_value(size_t layer, int64_t own_head);
   base::Wait normalise_full_width(size_t layer);
   void store_key(size_t layer, int column, int64_t own_head, float* key);
-  void attend(size_t layer);
-  void attend_head(size_t layer, int column, int64_t own_head);
-  void attend_over(size_t layer, int column, int64_t kv_head, const float* query, float* out);
   base::Wait attention_output(size_t layer);
-  void rope(size_t layer, int column, float* head) const;
   void add_to_residual(const float* y, int64_t rows, float* residual) const;
   int32_t block_of(int column) const;
+
+  // attend.cc
+  void attend(size_t layer);
+  void attend_head(size_t layer, int column, int64_t own_head);
+  void attend_over(size_t layer, int column, int64_t own_head, const float* query, float* out);
+  void turn_head(size_t layer, int column, const float* norm, float* head) const;
+  void rope(size_t layer, int column, float* head) const;
 
   // latent_attention.cc
   base::Wait latent_attention(size_t layer);
@@ -224,13 +228,15 @@ class Pass {
   template <class Fill>
   void multiply_heads(const Matrix& matrix, const HeadOutput& output, Fill fill);
 
-  // feed_forward.cc
-  base::Wait feed_forward(size_t layer);
+  // expert_choice.cc
   base::Wait choose_experts(size_t layer, const Activations& x);
   float shared_weight(size_t layer, int column) const;
   void group_by_expert(int experts, int used);
   std::span<const int32_t> entries_of(int64_t expert) const;
   int64_t entries_per_column(size_t layer) const;
+
+  // feed_forward.cc
+  base::Wait feed_forward(size_t layer);
   /// One gate and up matrix, who goes through it and where that ends.
   struct Gated {
     const Matrix& gate;
@@ -238,12 +244,17 @@ class Pass {
     int64_t index;                     // which of the matrices
     std::span<const int32_t> entries;  // output column of each product
     int64_t entries_per_column;
-    float* out;  // [entries][own rows]
+    float* out;                        // [entries][own rows]
+    const float* gate_bias = nullptr;  // [own rows]
+    const float* up_bias = nullptr;
+    const float* weights = nullptr;  // [entries] of what goes in
   };
   Gated gated(size_t layer, int64_t expert);
   int64_t gated_count(size_t layer) const;
   void gate_and_up(size_t layer, const Activations& x);
-  void multiply_gated(const Gated& one, plan::Range panels, const Activations& x);
+  void multiply_gated(const Gated& one, const model::ActivationSpec& activation, plan::Range panels,
+                      const Activations& x);
+  void activate(const Gated& one, const model::ActivationSpec& activation, plan::Range rows);
   base::Wait down(size_t layer);
   void assemble_shared(size_t layer, int64_t column, float* out) const;
   void weigh_and_add(size_t layer, plan::Range rows);

@@ -160,6 +160,10 @@ Rank::Rank(const RankOptions& o)
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     score_scale.push_back(scale_of(spec.blocks[layer].attention));
     const model::Rope& rope = spec.blocks[layer].attention.rope;
+    if (rope.dims == 0) {  // never looked up
+      rope_table_of.push_back(-1);
+      continue;
+    }
     size_t first = 0;  // the first layer with the same rope
     while (!same_rope(spec.blocks[first].attention.rope, rope)) first++;
     if (first == layer) {
@@ -170,6 +174,8 @@ Rank::Rank(const RankOptions& o)
       rope_table_of.push_back(rope_table_of[first]);
     }
   }
+  ones = Buffer<float>(as_size(limits.head));
+  std::fill_n(ones.data(), limits.head, 1.0f);
   const size_t angles = rope_tables.size() * columns * as_size(rope_pairs_max);
   cos = Buffer<float>(angles);
   sin = Buffer<float>(angles);

@@ -63,10 +63,12 @@ bool route(const RouteArgs& args) {
     }
     return false;
   }
-  if (experts.score == model::RouterScore::kSoftmax) {
-    args.ops.softmax(scores, experts.count);
-  } else {
-    std::transform(scores, scores + experts.count, scores, kernels::sigmoid_f32);
+  switch (experts.score) {
+    case model::RouterScore::kSoftmax: args.ops.softmax(scores, experts.count); break;
+    case model::RouterScore::kSigmoid:
+      std::transform(scores, scores + experts.count, scores, kernels::sigmoid_f32);
+      break;
+    case model::RouterScore::kSoftmaxOfChosen: break;
   }
   std::copy_n(scores, experts.count, args.keys);
   if (args.selection_bias != nullptr) {
@@ -80,6 +82,10 @@ bool route(const RouteArgs& args) {
     args.chosen[i] = best;
     args.weights[i] = scores[best];
     sum += args.weights[i];
+  }
+  if (experts.score == model::RouterScore::kSoftmaxOfChosen) {
+    args.ops.softmax(args.weights, experts.used);
+    sum = 1;
   }
   const float divisor = experts.normalise_weights ? std::max(sum, kWeightSumMin) : 1.0f;
   for (int i = 0; i < experts.used; i++) {

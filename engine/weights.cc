@@ -47,6 +47,10 @@ class MapBuilder {
                kernels::Layout::kRows);
   }
   int add_vector(const model::TensorInfo* tensor) { return add_plain(tensor, {0, 1}); }
+  // All vectors of a tensor, one after the other: rows of floats fill their panels.
+  int add_vectors(const model::TensorInfo* tensor) {
+    return tensor == nullptr ? -1 : add_plain(tensor, {0, tensor->row_count()});
+  }
 
   // The first `row_length` rows of neighbouring matrices, expanded and transposed. Rows of
   // quantised blocks cannot be transposed as they are, and float32 keeps every weight exact.
@@ -97,6 +101,7 @@ BlockSlices map_attention(const model::Block& block, const model::BlockTensors& 
   out.k_bias = builder.add_vector(tensors.k_bias);
   out.v_bias = builder.add_vector(tensors.v_bias);
   out.attention_output_bias = builder.add_vector(tensors.attention_output_bias);
+  out.sinks = builder.add_vector(tensors.sinks);
   // Of a fused tensor the same rows, behind those of q, and of q and k.
   const bool fused = tensors.qkv != nullptr;
   const int64_t dim = attention.head_dim, value_dim = attention.value_dim;
@@ -156,6 +161,10 @@ void map_feed_forward(const model::Block& block, const model::BlockTensors& tens
   }
   out.down = builder.add_experts(tensors.down, tensors.down_parts, all.end, share.hidden);
   out.selection_bias = builder.add_vector(tensors.selection_bias);
+  out.router_bias = builder.add_vector(tensors.router_bias);
+  out.gate_bias = builder.add_vectors(tensors.gate_bias);
+  out.up_bias = builder.add_vectors(tensors.up_bias);
+  out.down_bias = builder.add_vectors(tensors.down_bias);
   out.shared_router = builder.add_plain(tensors.shared_router, share.shared_router);
   out.shared_gate = builder.add_rows(tensors.shared_gate, share.shared_width);
   out.shared_up = builder.add_rows(tensors.shared_up, share.shared_width);
@@ -243,9 +252,14 @@ Weights bind_weights(const WeightMap& map, const std::byte* base) {
                               .k_bias = bind.vector(s.k_bias),
                               .v_bias = bind.vector(s.v_bias),
                               .attention_output_bias = bind.vector(s.attention_output_bias),
+                              .sinks = bind.vector(s.sinks),
                               .q_down_norm = bind.vector(s.q_down_norm),
                               .kv_down_norm = bind.vector(s.kv_down_norm),
                               .selection_bias = bind.vector(s.selection_bias),
+                              .router_bias = bind.vector(s.router_bias),
+                              .gate_bias = bind.vector(s.gate_bias),
+                              .up_bias = bind.vector(s.up_bias),
+                              .down_bias = bind.vector(s.down_bias),
                               .q = bind.matrix(s.q),
                               .k = bind.matrix(s.k),
                               .v = bind.matrix(s.v),

@@ -49,10 +49,11 @@ struct WeightSlice {
 struct BlockSlices {
   int attention_norm = -1, q = -1, k = -1, v = -1, attention_output = -1;
   int q_bias = -1, k_bias = -1, v_bias = -1, attention_output_bias = -1;
-  int q_norm = -1, k_norm = -1;
+  int q_norm = -1, k_norm = -1, sinks = -1;
   int q_down = -1, q_down_norm = -1, q_up = -1;
   int kv_down = -1, kv_down_norm = -1, k_up = -1, v_up = -1;
   int ffn_norm = -1, router = -1, selection_bias = -1, gate = -1, up = -1, down = -1;
+  int router_bias = -1, gate_bias = -1, up_bias = -1, down_bias = -1;
   int shared_router = -1, shared_gate = -1, shared_up = -1, shared_down = -1;
 };
 
@@ -98,22 +99,27 @@ struct BlockWeights {
   const float* k_bias = nullptr;                 // [kv_heads * head_dim]
   const float* v_bias = nullptr;                 // [kv_heads * value_dim]
   const float* attention_output_bias = nullptr;  // [hidden]
+  const float* sinks = nullptr;                  // [heads]
   const float* q_down_norm = nullptr;            // [query rank]
   const float* kv_down_norm = nullptr;           // [latent rank]
   const float* selection_bias = nullptr;         // [experts]
-  Matrix q;                                      // own heads * head_dim rows
-  Matrix k, v;                                   // one matrix per own KV head
-  Matrix q_down;                                 // own query rank rows
-  Matrix q_up;                                   // own heads * query_dim rows
-  Matrix kv_down;                                // own latent rows
-  Matrix k_up, v_up;              // one matrix per own head: [latent] or [value] rows
-  Matrix attention_output;        // own hidden rows
-  Matrix router;                  // own experts' rows
-  Matrix gate, up;                // own width rows; one matrix per expert
-  Matrix down;                    // own hidden rows; one matrix per expert
-  Matrix shared_router;           // one row, on one rank
-  Matrix shared_gate, shared_up;  // own shared width rows
-  Matrix shared_down;             // own hidden rows
+  const float* router_bias = nullptr;            // [experts]
+  const float* gate_bias = nullptr;              // [experts][width], as are those of up
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;  // [experts][hidden]
+  Matrix q;                          // own heads * head_dim rows
+  Matrix k, v;                       // one matrix per own KV head
+  Matrix q_down;                     // own query rank rows
+  Matrix q_up;                       // own heads * query_dim rows
+  Matrix kv_down;                    // own latent rows
+  Matrix k_up, v_up;                 // one matrix per own head: [latent] or [value] rows
+  Matrix attention_output;           // own hidden rows
+  Matrix router;                     // own experts' rows
+  Matrix gate, up;                   // own width rows; one matrix per expert
+  Matrix down;                       // own hidden rows; one matrix per expert
+  Matrix shared_router;              // one row, on one rank
+  Matrix shared_gate, shared_up;     // own shared width rows
+  Matrix shared_down;                // own hidden rows
 };
 
 struct Weights {

@@ -4,7 +4,9 @@
 // over head_dim, m = their maximum, p = exp(score - m), l = sum of p (lanes16.h), o = chain of fma
 // over the positions. Chunks meet in ascending order: with M = max(m, m'), l and o of either side
 // are multiplied by exp(m - M) and added; at the end out = o / l. A chunk never looks at another
-// one before that, so batching and cache hits cannot change a bit.
+// one before that, so batching and cache hits cannot change a bit. Positions before the first that
+// counts weigh nothing in their chunk; whole chunks of them are left out. A sink meets the rest as
+// a last chunk of m = its score, l = 1 and o = 0.
 #pragma once
 
 #include "base/limits.h"
@@ -64,21 +66,28 @@ struct Attention {
     float before;  // factors
     float chunk;
   };
+  /// Slots of a block that count.
+  struct Slots {
+    int begin, end;
+  };
 
   template <KvType type>
   static void attend_typed(const AttendArgs& args) {
     float top = 0;
     float total = 0;
-    for (int64_t at = 0; at < args.positions; at += kChunk) {
-      const int count =
-          args.positions - at < kChunk ? static_cast<int>(args.positions - at) : kChunk;
+    const int64_t first_chunk = args.first / kChunk * kChunk;
+    for (int64_t at = first_chunk; at < args.positions; at += kChunk) {
+      const Slots slots = {
+          at < args.first ? static_cast<int>(args.first - at) : 0,
+          args.positions - at < kChunk ? static_cast<int>(args.positions - at) : kChunk};
       float weights[kChunk];
       scores<type>(args, args.k_blocks[at / kChunk], weights);
-      // Positions behind the end may hold anything; from here on they weigh nothing.
-      for (int i = count; i < kChunk; ++i) weights[i] = -__builtin_inff();
+      // Positions that do not count may hold anything; from here on they weigh nothing.
+      for (int i = 0; i < slots.begin; ++i) weights[i] = -__builtin_inff();
+      for (int i = slots.end; i < kChunk; ++i) weights[i] = -__builtin_inff();
       float chunk_top, chunk_total;
       exponentiate(weights, chunk_top, chunk_total);
-      Merge merge{at == 0, 0, 1};
+      Merge merge{at == first_chunk, 0, 1};
       if (!merge.first) {
         const float highest = top > chunk_top ? top : chunk_top;
         merge.before = one_exp(top - highest);
@@ -88,7 +97,17 @@ struct Attention {
       }
       top = chunk_top;
       total = chunk_total;
-      add_values<type>(args, args.v_blocks[at / kChunk], weights, count, merge);
+      add_values<type>(args, args.v_blocks[at / kChunk], weights, slots, merge);
+    }
+    if (args.sink != nullptr) {
+      const float highest = top > *args.sink ? top : *args.sink;
+      const float before = one_exp(top - highest);
+      total = __builtin_fmaf(total, before, one_exp(*args.sink - highest));
+      const L factor = L::set(before);
+      for (int i = 0; i < args.value_dim; i += 16) {
+        const int n = args.value_dim - i;
+        (L::load(args.out + i, n, 0) * factor).store(args.out + i, n);
+      }
     }
     const L sum = L::set(total);
     for (int i = 0; i < args.value_dim; i += 16) {
@@ -138,22 +157,24 @@ struct Attention {
   /// out = out * before + (weights V) * chunk.
   template <KvType type>
   static void add_values(const AttendArgs& args, const std::byte* v, const float* weights,
-                         int count, const Merge& merge) {
+                         Slots slots, const Merge& merge) {
     int i = 0;
-    for (; i + 64 <= args.value_dim; i += 64) add_dims<type, 4>(args, v, weights, count, i, merge);
-    for (; i < args.value_dim; i += 16) add_dims<type, 1>(args, v, weights, count, i, merge);
+    for (; i + 64 <= args.value_dim; i += 64) add_dims<type, 4>(args, v, weights, slots, i, merge);
+    for (; i < args.value_dim; i += 16) add_dims<type, 1>(args, v, weights, slots, i, merge);
   }
 
   /// The same for N groups of 16 dimensions, which run side by side.
   template <KvType type, int N>
-  static void add_dims(const AttendArgs& args, const std::byte* v, const float* weights, int count,
-                       int first, const Merge& merge) {
+  static void add_dims(const AttendArgs& args, const std::byte* v, const float* weights,
+                       Slots slots, int first, const Merge& merge) {
     constexpr int kBytes = type == KvType::kF16 ? 2 : 4;
     const int dims = args.value_dim - first;
     L sums[N];
     for (L& sum : sums) sum = L::set(0);
-    const std::byte* row = v + static_cast<size_t>(first) * kBytes;
-    for (int i = 0; i < count; ++i, row += static_cast<size_t>(args.value_dim) * kBytes) {
+    const size_t row_bytes = static_cast<size_t>(args.value_dim) * kBytes;
+    const std::byte* row =
+        v + static_cast<size_t>(slots.begin) * row_bytes + static_cast<size_t>(first) * kBytes;
+    for (int i = slots.begin; i < slots.end; ++i, row += row_bytes) {
       const L weight = L::set(weights[i]);
       for (int n = 0; n < N; ++n) {
         const L value = N == 1 ? L::template load_kv<type>(row, dims)

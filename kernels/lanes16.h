@@ -96,6 +96,9 @@ struct Lanes16 {
   friend Lanes16 max(const Lanes16& a, const Lanes16& b) {
     return each([&](int i) { return V::max_f32(a.part[i], b.part[i]); });
   }
+  friend Lanes16 min(const Lanes16& a, const Lanes16& b) {
+    return each([&](int i) { return V::min_f32(a.part[i], b.part[i]); });
+  }
   /// a * b + c
   friend Lanes16 fma(const Lanes16& a, const Lanes16& b, const Lanes16& c) {
     return each([&](int i) { return V::fma(a.part[i], b.part[i], c.part[i]); });

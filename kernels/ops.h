@@ -60,18 +60,27 @@ enum class KvType : uint32_t { kF16 = 0, kF32 = 1 };
 ///
 /// K of one block is stored [head_dim][kKvBlockPositions] (lanes are positions), V
 /// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`. Chunk = block: inside
-/// a chunk maximum, exp and sum in a fixed order; chunks merged in ascending order. What lies
-/// beyond `positions` in the last block is never used.
+/// a chunk maximum, exp and sum in a fixed order; chunks merged in ascending order, a sink
+/// last. What lies beyond `positions` in the last block, or before `first`, is never used; blocks
+/// before that of `first` need not be given.
 struct AttendArgs {
   const float* q;                    // [head_dim]
   const std::byte* const* k_blocks;  // [ceil(positions / kKvBlockPositions)]
   const std::byte* const* v_blocks;  // the same
   int64_t positions;                 // at least 1
+  int64_t first = 0;                 // of those that count, below `positions`
   int head_dim;
   int value_dim;
   float scale;  // multiplies q K
   KvType kv_type;
-  float* out;  // [value_dim]
+  const float* sink = nullptr;  // a score of no position: it takes weight and gives no value
+  float* out;                   // [value_dim]
+};
+
+/// Bounds of the clamped SwiGLU of gpt-oss.
+struct SwigluClamp {
+  float alpha;  // steepness of the gate's sigmoid
+  float limit;  // of the gate from above, of up on both sides
 };
 
 /// Which element is turned with which.
@@ -93,6 +102,10 @@ struct Ops {
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float epsilon, float* out);
   /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. out may be gate or up.
   void (*silu_multiply)(const float* gate, const float* up, int64_t n, float* out);
+  /// g = min(gate[i], limit), u = up[i] within ±limit: out[i] = g / (1 + exp(-alpha g)) * (u + 1).
+  /// out may be gate or up. What is not a number stays so.
+  void (*clamped_swiglu)(const float* gate, const float* up, int64_t n, const SwigluClamp& clamp,
+                         float* out);
   /// out[i] = a[i] + b[i]. out may be a or b.
   void (*add)(const float* a, const float* b, int64_t n, float* out);
   /// y[i] = fma(a, x[i], y[i]).

@@ -83,6 +83,19 @@ void silu_multiply(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
+void clamped_swiglu(const float* gate, const float* up, int64_t n, const SwigluClamp& clamp,
+                    float* out) {
+  const double alpha = clamp.alpha, limit = clamp.limit;
+  for (int64_t i = 0; i < n; ++i) {
+    // Comparisons with a NaN are false, so it goes through.
+    const double g = gate[i] > clamp.limit ? limit : static_cast<double>(gate[i]);
+    const double u = up[i] > clamp.limit    ? limit
+                     : up[i] < -clamp.limit ? -limit
+                                            : static_cast<double>(up[i]);
+    out[i] = static_cast<float>(g / (1 + std::exp(-alpha * g)) * (u + 1));
+  }
+}
+
 void add(const float* a, const float* b, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }
@@ -138,15 +151,18 @@ void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* bl
   }
 }
 
-/// Positions of KV block `block` that count.
-int positions_in_block(const AttendArgs& args, int64_t block) {
+/// Where in KV block `block` the positions that count begin and end.
+int first_in_block(const AttendArgs& args, int64_t block) {
+  return static_cast<int>(std::max<int64_t>(0, args.first - block * kKvBlockPositions));
+}
+int end_in_block(const AttendArgs& args, int64_t block) {
   return static_cast<int>(
       std::min<int64_t>(kKvBlockPositions, args.positions - block * kKvBlockPositions));
 }
 
-/// scores [kKvBlockPositions] of the first positions_in_block() positions.
+/// scores [kKvBlockPositions] of the positions before end_in_block().
 void block_scores(const AttendArgs& args, int64_t block, double* scores) {
-  const int positions = positions_in_block(args, block);
+  const int positions = end_in_block(args, block);
   std::fill_n(scores, positions, 0.0);
   for (int64_t d = 0; d < args.head_dim; ++d) {
     const double q = args.q[d];
@@ -164,10 +180,10 @@ void attend_values(const AttendArgs& args, double maximum, int first, int count)
   const int64_t blocks = (args.positions + kKvBlockPositions - 1) / kKvBlockPositions;
   double scores[kKvBlockPositions];
   double values[kValueTile] = {};
-  double weight_sum = 0;
-  for (int64_t block = 0; block < blocks; ++block) {
+  double weight_sum = args.sink != nullptr ? std::exp(*args.sink - maximum) : 0;
+  for (int64_t block = args.first / kKvBlockPositions; block < blocks; ++block) {
     block_scores(args, block, scores);
-    for (int p = 0; p < positions_in_block(args, block); ++p) {
+    for (int p = first_in_block(args, block); p < end_in_block(args, block); ++p) {
       const double weight = std::exp(scores[p] - maximum);
       weight_sum += weight;
       for (int d = 0; d < count; ++d) {
@@ -184,11 +200,11 @@ void attend_values(const AttendArgs& args, double maximum, int first, int count)
 void attend(const AttendArgs& args) {
   const int64_t blocks = (args.positions + kKvBlockPositions - 1) / kKvBlockPositions;
   double scores[kKvBlockPositions];
-  double maximum = -HUGE_VAL;
-  for (int64_t block = 0; block < blocks; ++block) {
+  double maximum = args.sink != nullptr ? static_cast<double>(*args.sink) : -HUGE_VAL;
+  for (int64_t block = args.first / kKvBlockPositions; block < blocks; ++block) {
     block_scores(args, block, scores);
-    maximum =
-        std::max(maximum, *std::max_element(scores, scores + positions_in_block(args, block)));
+    maximum = std::max(maximum, *std::max_element(scores + first_in_block(args, block),
+                                                  scores + end_in_block(args, block)));
   }
   for (int first = 0; first < args.value_dim; first += kValueTile) {
     attend_values(args, maximum, first, std::min(kValueTile, args.value_dim - first));
@@ -203,6 +219,7 @@ constexpr Ops kReference = {
     .quantise_32 = quantise,
     .rms_norm = rms_norm,
     .silu_multiply = silu_multiply,
+    .clamped_swiglu = clamped_swiglu,
     .add = add,
     .multiply_add = multiply_add,
     .softmax = softmax,

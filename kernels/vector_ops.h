@@ -34,6 +34,18 @@ struct VectorOps {
     }
   }
 
+  static void clamped_swiglu(const float* gate, const float* up, int64_t n,
+                             const SwigluClamp& clamp, float* out) {
+    const L zero = L::set(0), one = L::set(1), alpha = L::set(clamp.alpha);
+    const L highest = L::set(clamp.limit), lowest = L::set(-clamp.limit);
+    for (int64_t i = 0; i < n; i += 16) {
+      // The bounds come first: a NaN is then the one that is taken.
+      const L g = min(highest, L::load(gate + i, n - i, 0));
+      const L u = max(lowest, min(highest, L::load(up + i, n - i, 0)));
+      (g / (one + exp(zero - alpha * g)) * (u + one)).store(out + i, n - i);
+    }
+  }
+
   static void add(const float* a, const float* b, int64_t n, float* out) {
     for (int64_t i = 0; i < n; i += 16) {
       (L::load(a + i, n - i, 0) + L::load(b + i, n - i, 0)).store(out + i, n - i);

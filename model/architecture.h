@@ -13,6 +13,15 @@ namespace model {
 enum class Presence { kNone, kOptional, kRequired };
 enum class FeedForward { kDense, kExperts, kExpertsIfCounted };
 
+/// Layers that attend to near positions only, and between them some that reach all.
+struct ReachRule {
+  Reach near = Reach::kAll;  // kAll: no layer is bounded
+  int64_t period = 0;        // of so many layers the last reaches all; the file may say it
+  int64_t span = 0;          // where attention.sliding_window is missing; 0: it must be there
+  // Layers that reach all have no rope, and this instead.
+  std::optional<Temperature> far_temperature = {};
+};
+
 struct ExpertRule {
   // What counts if the file does not say it.
   bool normalise_weights = false;
@@ -21,6 +30,9 @@ struct ExpertRule {
   // that of the shared experts where they have no numbers of their own.
   bool width_from_feed_forward = false;
   bool shared_width_from_feed_forward = false;
+  int64_t shared_count = 0;  // where expert_shared_count is missing
+  bool weighs_input = false;
+  Presence biases = Presence::kNone;  // of the router and of every expert's matrices
   Presence selection_bias = Presence::kNone;
   Presence shared_router = Presence::kNone;  // where there are shared experts
 };
@@ -42,6 +54,13 @@ struct Architecture {
   bool latent_attention = false;
   Presence qk_norm = Presence::kNone;
   Presence qkv_bias = Presence::kOptional;
+  Presence output_bias = Presence::kOptional;  // of the attention's output
+  Presence sinks = Presence::kNone;
+  ReachRule reach = {};
+  // Turned heads are normed, without weights, but in models of so many experts.
+  bool norm_after_rope = false;
+  int64_t unnormed_at_experts = 0;
+  ActivationSpec activation = {};
   FeedForward feed_forward = FeedForward::kDense;
   std::string_view ffn_norm = "ffn_norm.weight";  // name of the norm before the feed-forward
   ExpertRule experts = {};

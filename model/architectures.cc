@@ -24,6 +24,8 @@ constexpr std::string_view kGraniteKeys[] = {kSharedCount, kLogitScale, kResidua
 constexpr std::string_view kGlmKeys[] = {kSharedCount, kLeadingDense, kNextLayers};
 constexpr std::string_view kSharedOnly[] = {kSharedCount};
 
+constexpr std::string_view kLlama4Keys[] = {kSharedCount, kExpertStep};
+
 constexpr std::string_view kDeepseekKeys[] = {kSharedCount, kLeadingDense, kGroupCount, kYarnLog};
 
 constexpr Architecture kArchitectures[] = {
@@ -55,6 +57,16 @@ constexpr Architecture kArchitectures[] = {
                  .score = RouterScore::kSigmoid,
                  .selection_bias = Presence::kOptional},
      .applies = kGlmKeys},
+    // Trained with a sink per head, windows in every other layer, and its own activation.
+    {.name = "gpt-oss",
+     .qkv_bias = Presence::kRequired,
+     .output_bias = Presence::kRequired,
+     .sinks = Presence::kRequired,
+     .reach = {.near = Reach::kWindow, .period = 2},
+     .activation = {.kind = Activation::kClampedSwiglu, .alpha = 1.702F, .limit = 7},
+     .feed_forward = FeedForward::kExperts,
+     .ffn_norm = "post_attention_norm.weight",
+     .experts = {.score = RouterScore::kSoftmaxOfChosen, .biases = Presence::kRequired}},
     {.name = "granitemoe",
      .rope = RopeStyle::kInterleaved,
      .feed_forward = FeedForward::kExperts,
@@ -66,6 +78,18 @@ constexpr Architecture kArchitectures[] = {
      .rope = RopeStyle::kInterleaved,
      .feed_forward = FeedForward::kExpertsIfCounted,
      .experts = {.normalise_weights = true, .width_from_feed_forward = true}},
+    // Llama 4 Scout and Maverick (of 128 experts, without the norm of turned heads).
+    {.name = "llama4",
+     .rope = RopeStyle::kInterleaved,
+     .reach = {.near = Reach::kChunk,
+               .period = 4,
+               .span = 8192,
+               .far_temperature = Temperature{.length = 8192, .log_factor = 0.1}},
+     .norm_after_rope = true,
+     .unnormed_at_experts = 128,
+     .feed_forward = FeedForward::kExpertsIfCounted,
+     .experts = {.score = RouterScore::kSigmoid, .shared_count = 1, .weighs_input = true},
+     .applies = kLlama4Keys},
     {.name = "minimax-m2",
      .qk_norm = Presence::kRequired,
      .feed_forward = FeedForward::kExperts,

@@ -47,8 +47,11 @@ Status ModelBuilder::grouped_attention(int layer) {
   ASSIGN_OR_RETURN(block.q_bias, bias("attn_q.bias", q_rows, heads_key));
   ASSIGN_OR_RETURN(block.k_bias, bias("attn_k.bias", k_rows, kv_key));
   ASSIGN_OR_RETURN(block.v_bias, bias("attn_v.bias", v_rows, kv_key));
-  ASSIGN_OR_RETURN(block.attention_output_bias,
-                   optional_vector(name("attn_output.bias"), hidden(), hidden_key));
+  ASSIGN_OR_RETURN(
+      block.attention_output_bias,
+      vector_if(architecture_.output_bias, name("attn_output.bias"), hidden(), hidden_key));
+  ASSIGN_OR_RETURN(block.sinks, vector_if(architecture_.sinks, name("attn_sinks.weight"),
+                                          spec.heads, heads_key));
   const bool normed = architecture_.qk_norm == Presence::kRequired ||
                       (architecture_.qk_norm == Presence::kOptional &&
                        unused_.contains(name("attn_q_norm.weight")));

@@ -74,6 +74,7 @@ Status ModelBuilder::expert_feed_forward(int layer) {
                    vector_if(architecture_.experts.selection_bias, name("exp_probs_b.bias"),
                              experts.count, keys_.name("expert_count")));
   RETURN_IF_ERROR(apart ? expert_parts(layer, experts) : expert_tensors(layer, experts));
+  RETURN_IF_ERROR(expert_biases(layer, experts));
   RETURN_IF_ERROR(shared_experts(layer, experts));
   spec_of(layer).experts = experts;
   return {};
@@ -95,6 +96,24 @@ Status ModelBuilder::expert_tensors(int layer, const Experts& experts) {
     ASSIGN_OR_RETURN(block.up, require(name("ffn_up_exps.weight"), inner, because));
   }
   ASSIGN_OR_RETURN(block.down, require(name("ffn_down_exps.weight"), outer, because));
+  return {};
+}
+
+Status ModelBuilder::expert_biases(int layer, const Experts& experts) {
+  const Presence presence = architecture_.experts.biases;
+  BlockTensors& block = tensors_of(layer);
+  const auto name = [&](std::string_view suffix) { return in_layer(layer, suffix); };
+  const std::string because = cat(keys_.name("expert_count"), " (", experts.count,
+                                  ") and the expert width (", experts.width, ')');
+  const Shape inner = {.length = experts.width, .rows = experts.count};
+  const Shape outer = {.length = hidden(), .rows = experts.count};
+  ASSIGN_OR_RETURN(block.router_bias, vector_if(presence, name("ffn_gate_inp.bias"), experts.count,
+                                                keys_.name("expert_count")));
+  ASSIGN_OR_RETURN(block.gate_bias,
+                   vectors_if(presence, name("ffn_gate_exps.bias"), inner, because));
+  ASSIGN_OR_RETURN(block.up_bias, vectors_if(presence, name("ffn_up_exps.bias"), inner, because));
+  ASSIGN_OR_RETURN(block.down_bias,
+                   vectors_if(presence, name("ffn_down_exps.bias"), outer, because));
   return {};
 }
 
@@ -134,7 +153,8 @@ Result<int64_t> ModelBuilder::shared_width(int layer, const Experts& experts) {
                                                0, kWidthMax));
   if (width > 0) return width;
   ASSIGN_OR_RETURN(const int64_t count,
-                   keys_.metadata().integer_or(keys_.name("expert_shared_count"), 0, 0, kWidthMax));
+                   keys_.metadata().integer_or(keys_.name("expert_shared_count"), rule.shared_count,
+                                               0, kWidthMax));
   if (count * experts.width > kWidthMax) {
     return Error{Code::kBrokenFile,
                  cat("metadata key '", keys_.name("expert_shared_count"), "' is ", count,

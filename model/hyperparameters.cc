@@ -57,6 +57,7 @@ constexpr Neutral kNeutral[] = {
     {"attention.clamp_kqv", {0, 0}},
     {"attention.max_alibi_bias", {0, 0}},
     {"attention.group_norm_groups", {0, 0}},
+    {"attention.temperature_scale", {0, 0}},
     {kSharedCount, {0, 0}},
     {kGroupCount, {0, 1}},
     {kLeadingDense, {0, 0}},
@@ -140,7 +141,7 @@ Result<std::vector<bool>> read_expert_layers(const Keys& keys, const CommonNumbe
     ASSIGN_OR_RETURN(leading,
                      metadata.integer_or(keys.name(kLeadingDense), 0, 0, common.file_layers));
   }
-  if (architecture.has(kExpertStep)) {
+  if (any && architecture.has(kExpertStep)) {
     ASSIGN_OR_RETURN(step, metadata.integer_or(keys.name(kExpertStep), 1, 1, base::kLayersMax));
   }
   std::vector<bool> layers;
@@ -171,12 +172,16 @@ Result<Experts> read_experts(const Keys& keys, const Architecture& architecture)
   ASSIGN_OR_RETURN(
       const int64_t gating,
       keys.metadata().integer_or(keys.name(kGating), 0, 0, std::numeric_limits<int64_t>::max()));
-  if (gating > 2) {
-    return keys.unsupported(kGating, cat("is ", gating, "; known are 1 (softmax), 2 (sigmoid)"));
+  if (gating > 3) {
+    return keys.unsupported(kGating, cat("is ", gating,
+                                         "; known are 1 (softmax), 2 (sigmoid), 3 (softmax of the "
+                                         "chosen experts)"));
   }
   experts.score = rule.score;  // 0 is how some converters write "not said"
   if (gating == 1) experts.score = RouterScore::kSoftmax;
   if (gating == 2) experts.score = RouterScore::kSigmoid;
+  if (gating == 3) experts.score = RouterScore::kSoftmaxOfChosen;
+  experts.weighs_input = rule.weighs_input;
   if (architecture.has(kGroupCount)) RETURN_IF_ERROR(read_groups(keys, experts));
   return experts;
 }
@@ -193,8 +198,7 @@ Status refuse_unapplied(const Keys& keys, const CommonNumbers& common,
   ASSIGN_OR_RETURN(const bool causal,
                    keys.metadata().boolean_or(keys.name("attention.causal"), true));
   if (!causal) return keys.unsupported("attention.causal", "is false: not a text generator");
-  constexpr std::string_view kWindow = "attention.sliding_window";
-  if (!keys.has(kWindow)) return {};
+  if (!keys.has(kWindow) || architecture.reach.near != Reach::kAll) return {};
   ASSIGN_OR_RETURN(
       const std::vector<int64_t> windows,
       keys.metadata().per_layer(keys.name(kWindow), common.file_layers, 0, kPositionsMax));

@@ -41,6 +41,8 @@ class Keys {
   std::string prefix_;
 };
 
+inline constexpr std::string_view kWindow = "attention.sliding_window";
+
 /// What all layers share.
 struct CommonNumbers {
   int64_t file_layers = 0;  // block_count: lists in the metadata have as many entries

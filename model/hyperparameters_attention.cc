@@ -150,6 +150,75 @@ Status read_latent(const Keys& keys, Attention& layer) {
   return {};
 }
 
+/// Which layers attend to near positions only, and to how many.
+struct NearLayers {
+  std::vector<bool> near;  // [layers]
+  int64_t span = 0;
+  float rope_base = 0;  // of their own
+};
+
+Result<std::vector<bool>> read_near_layers(const Keys& keys, const CommonNumbers& common,
+                                           const ReachRule& rule) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  const std::string key = keys.name(kPattern);
+  const Value* value = keys.metadata().find(key);
+  const auto layers = static_cast<size_t>(common.file_layers);
+  if (value != nullptr && std::holds_alternative<std::vector<bool>>(*value)) {
+    const auto& near = std::get<std::vector<bool>>(*value);
+    if (near.size() == layers) return near;
+    return keys.broken(kPattern, cat("has ", near.size(), " entries for ", layers, " layers"));
+  }
+  if (value != nullptr && std::holds_alternative<std::vector<int64_t>>(*value)) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> flags,
+                     keys.metadata().per_layer(key, common.file_layers, 0, 1));
+    return std::vector<bool>(flags.begin(), flags.end());
+  }
+  ASSIGN_OR_RETURN(const int64_t period,
+                   keys.metadata().integer_or(key, rule.period, 0, kPositionsMax));
+  std::vector<bool> near;
+  for (int64_t i = 0; i < common.file_layers; ++i) {
+    near.push_back(period == 0 || i % period != period - 1);
+  }
+  return near;
+}
+
+Result<NearLayers> read_reach(const Keys& keys, const CommonNumbers& common, const ReachRule& rule,
+                              float rope_base) {
+  NearLayers out;
+  if (rule.near == Reach::kAll) return out;
+  if (rule.span == 0) {
+    ASSIGN_OR_RETURN(out.span, keys.integer(kWindow, 1, kPositionsMax));
+  } else {
+    // Zero is how some converters write that no layer is bounded.
+    ASSIGN_OR_RETURN(out.span,
+                     keys.metadata().integer_or(keys.name(kWindow), rule.span, 0, kPositionsMax));
+    if (out.span == 0) return out;
+  }
+  ASSIGN_OR_RETURN(out.near, read_near_layers(keys, common, rule));
+  ASSIGN_OR_RETURN(out.rope_base, keys.positive_or("rope.freq_base_swa", rope_base));
+  return out;
+}
+
+void apply_reach(const ReachRule& rule, const NearLayers& layers, size_t index, Attention& layer) {
+  if (layers.near.empty()) return;
+  if (layers.near[index]) {
+    layer.reach = rule.near;
+    layer.span = layers.span;
+    layer.rope.base = layers.rope_base;
+  } else if (rule.far_temperature) {
+    layer.temperature = rule.far_temperature;
+    layer.rope.dims = 0;
+  }
+}
+
+/// Whether turned heads are normed, if the family does that.
+Result<bool> norms_turned_heads(const Keys& keys, const Architecture& architecture) {
+  if (!architecture.norm_after_rope) return false;
+  ASSIGN_OR_RETURN(const int64_t experts,
+                   keys.metadata().integer_or(keys.name("expert_count"), 0, 0, kHeadsMax));
+  return experts != architecture.unnormed_at_experts;
+}
+
 }  // namespace
 
 Result<std::vector<Attention>> read_attention(const Keys& keys, const CommonNumbers& common,
@@ -169,6 +238,8 @@ Result<std::vector<Attention>> read_attention(const Keys& keys, const CommonNumb
     return keys.broken("rope.freq_base", cat("is ", rope.base, ", not above one"));
   }
   RETURN_IF_ERROR(read_rope_scaling(keys, common.context, rope));
+  ASSIGN_OR_RETURN(const NearLayers near, read_reach(keys, common, architecture.reach, rope.base));
+  ASSIGN_OR_RETURN(const bool norms_turned, norms_turned_heads(keys, architecture));
 
   std::vector<Attention> layers;
   for (size_t i = 0; i < static_cast<size_t>(common.layers); ++i) {
@@ -183,6 +254,8 @@ Result<std::vector<Attention>> read_attention(const Keys& keys, const CommonNumb
     layer.rope = rope;
     RETURN_IF_ERROR(architecture.latent_attention ? read_latent(keys, layer)
                                                   : read_head_dims(keys, common.hidden, layer));
+    apply_reach(architecture.reach, near, i, layer);
+    if (norms_turned && layer.rope.dims > 0) layer.qk_norm = QkNorm::kAfterRope;
     layers.push_back(layer);
   }
   return layers;

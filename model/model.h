@@ -57,7 +57,7 @@ enum class RopeStyle { kInterleaved, kHalves };
 enum class RopeScaling { kNone, kLinear, kYarn };
 struct Rope {
   RopeStyle style = RopeStyle::kHalves;
-  int dims = 0;  // rotated elements of a head
+  int dims = 0;  // rotated elements of a head; 0: positions do not turn this layer's heads
   float base = 10000;
   RopeScaling scaling = RopeScaling::kNone;
   float factor = 1;
@@ -73,6 +73,20 @@ enum class QkNorm {
   kNone,
   kPerHead,    // weights [head_dim], each head on its own
   kFullWidth,  // weights [heads * head_dim], over all heads at once
+  kAfterRope,  // no weights, each head on its own once it is turned
+};
+
+/// Which positions up to its own a position attends to.
+enum class Reach {
+  kAll,
+  kWindow,  // the last `span` of them, its own included
+  kChunk,   // those from the last multiple of `span` on
+};
+
+/// Scores that grow with the position p: times 1 + log_factor * ln(floor((p + 1) / length) + 1).
+struct Temperature {
+  int64_t length = 0;
+  double log_factor = 0;
 };
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values of all heads are
@@ -92,20 +106,37 @@ struct Attention {
   float scale = 0;    // of q k
   QkNorm qk_norm = QkNorm::kNone;
   Rope rope;
+  Reach reach = Reach::kAll;
+  int64_t span = 0;  // of reach
+  std::optional<Temperature> temperature;
   std::optional<Latent> latent;  // then one "KV head", which is the latent itself
 
   /// Width of a head's query as it is projected, and of a head's result.
   int query_dim() const { return latent ? latent->plain_dim + rope.dims : head_dim; }
   int output_dim() const { return latent ? latent->value_dim : value_dim; }
+  /// The first position that `position` attends to.
+  int64_t first_position(int64_t position) const {
+    switch (reach) {
+      case Reach::kWindow: return position < span ? 0 : position - span + 1;
+      case Reach::kChunk: return position / span * span;
+      case Reach::kAll: break;
+    }
+    return 0;
+  }
 };
 
-enum class RouterScore { kSoftmax, kSigmoid };
+enum class RouterScore {
+  kSoftmax,
+  kSigmoid,
+  kSoftmaxOfChosen,  // experts are chosen by their logits
+};
 struct Experts {
   int count = 0, used = 0;
   int64_t width = 0;  // intermediate size of one expert
   RouterScore score = RouterScore::kSoftmax;
   bool normalise_weights = false;  // of the chosen experts, to sum 1
   float weight_scale = 1;
+  bool weighs_input = false;  // weights multiply what goes into an expert, not what comes out
   // Experts lie in equal groups; only those of the best groups are chosen.
   int groups = 1, groups_used = 1;
   // Experts that every token uses, as one of this width; 0: none.
@@ -113,14 +144,22 @@ struct Experts {
   bool weighs_shared = false;  // by a sigmoid, as BlockTensors::shared_router says
 };
 
-enum class Activation { kSilu };
+/// From what gate and up give to what down gets.
+enum class Activation {
+  kSilu,           // silu(gate) * up
+  kClampedSwiglu,  // of gpt-oss: both bounded by `limit`, gate * sigmoid(alpha * gate) * (up + 1)
+};
+struct ActivationSpec {
+  Activation kind = Activation::kSilu;
+  float alpha = 0, limit = 0;
+};
 
 /// One layer: pre-norm attention, then pre-norm feed-forward, each with a residual.
 struct Block {
   Attention attention;
   std::optional<Experts> experts;  // a dense feed-forward if absent
   int64_t dense_width = 0;         // intermediate size if dense
-  Activation activation = Activation::kSilu;
+  ActivationSpec activation;
 };
 
 struct ModelSpec {
@@ -148,6 +187,7 @@ struct BlockTensors {
   const TensorInfo *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
   const TensorInfo* attention_output_bias = nullptr;
   const TensorInfo *q_norm = nullptr, *k_norm = nullptr;
+  const TensorInfo* sinks = nullptr;  // [heads]: a score that takes weight and gives no value
   // Latent attention; q above is then absent if queries have a rank.
   const TensorInfo *q_down = nullptr, *q_down_norm = nullptr;    // [hidden, query rank]
   const TensorInfo* q_up = nullptr;                              // [query rank, heads * query dim]
@@ -157,11 +197,14 @@ struct BlockTensors {
   const TensorInfo* kv_up = nullptr;  // instead: [rank, heads * (plain dim rows, value dim rows)]
   const TensorInfo* ffn_norm = nullptr;
   const TensorInfo* router = nullptr;          // [hidden, experts]
+  const TensorInfo* router_bias = nullptr;     // [experts]
   const TensorInfo* selection_bias = nullptr;  // [experts], added to scores for the choice only
   const TensorInfo* shared_router = nullptr;   // [hidden]: sigmoid of it weighs the shared experts
   const TensorInfo *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   const TensorInfo *gate = nullptr, *up = nullptr, *down = nullptr;  // dense, or of all experts
   const TensorInfo* gate_up = nullptr;  // instead of gate and up: gate rows, then up rows
+  const TensorInfo *gate_bias = nullptr, *up_bias = nullptr;  // [width, experts]
+  const TensorInfo* down_bias = nullptr;                      // [hidden, experts]
   // Old files: one tensor of one type per expert; gate, up and down are then the first of them.
   std::vector<const TensorInfo*> gate_parts, up_parts, down_parts;
 };

@@ -113,6 +113,16 @@ Result<const TensorInfo*> ModelBuilder::vector_if(Presence presence, const std::
   return static_cast<const TensorInfo*>(nullptr);
 }
 
+Result<const TensorInfo*> ModelBuilder::vectors_if(Presence presence, const std::string& name,
+                                                   const Shape& shape, std::string_view because) {
+  const bool wanted = presence == Presence::kRequired ||
+                      (presence == Presence::kOptional && unused_.contains(name));
+  if (!wanted) return static_cast<const TensorInfo*>(nullptr);
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, shape, because));
+  if (tensor->type != kernels::TensorType::kF32) return not_float32(*tensor);
+  return tensor;
+}
+
 Status ModelBuilder::start() {
   ASSIGN_OR_RETURN(common_, read_common(keys_, architecture_));
   RETURN_IF_ERROR(refuse_unapplied(keys_, common_, architecture_));
@@ -125,7 +135,10 @@ Status ModelBuilder::start() {
   ASSIGN_OR_RETURN(const std::vector<Attention> attention,
                    read_attention(keys_, common_, architecture_));
   spec.blocks.resize(attention.size());
-  for (size_t i = 0; i < attention.size(); ++i) spec.blocks[i].attention = attention[i];
+  for (size_t i = 0; i < attention.size(); ++i) {
+    spec.blocks[i].attention = attention[i];
+    spec.blocks[i].activation = architecture_.activation;
+  }
   model_.blocks.resize(attention.size());
   RETURN_IF_ERROR(bind_vocabulary());
   return bind_rope_factors();
@@ -169,12 +182,15 @@ Status ModelBuilder::bind_vocabulary() {
 }
 
 Status ModelBuilder::bind_rope_factors() {
-  const int64_t dims = model_.spec.blocks[0].attention.rope.dims;
+  int64_t dims = 0;
+  for (const Block& block : model_.spec.blocks) {
+    if (dims == 0) dims = block.attention.rope.dims;
+  }
   ASSIGN_OR_RETURN(model_.rope_factors, optional_vector("rope_freqs.weight", dims / 2,
                                                         keys_.name("rope.dimension_count")));
   if (model_.rope_factors == nullptr) return {};
   for (const Block& block : model_.spec.blocks) {
-    if (block.attention.rope.dims != dims) {
+    if (block.attention.rope.dims != 0 && block.attention.rope.dims != dims) {
       return Error{Code::kUnsupported,
                    "tensor 'rope_freqs.weight' goes with layers of different rope dimensions"};
     }

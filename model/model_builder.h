@@ -42,6 +42,9 @@ class ModelBuilder {
                                                   std::string_view because);
   base::Result<const TensorInfo*> vector_if(Presence presence, const std::string& name,
                                             int64_t length, std::string_view because);
+  /// The same for `shape.rows` vectors in one tensor.
+  base::Result<const TensorInfo*> vectors_if(Presence presence, const std::string& name,
+                                             const Shape& shape, std::string_view because);
   base::Status start();
   base::Status bind_vocabulary();
   base::Status bind_rope_factors();
@@ -58,6 +61,7 @@ class ModelBuilder {
   base::Status dense_feed_forward(int layer);
   base::Status expert_feed_forward(int layer);
   base::Status expert_tensors(int layer, const Experts& experts);
+  base::Status expert_biases(int layer, const Experts& experts);
   base::Status expert_parts(int layer, const Experts& experts);
   base::Status shared_experts(int layer, Experts& experts);
   base::Result<int64_t> expert_width(int layer, const TensorInfo& down);

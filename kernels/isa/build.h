@@ -28,6 +28,7 @@ constexpr Ops make_ops(const char* name) {
       .quantise_32 = Quantiser<V>::quantise_32,
       .rms_norm = VectorOps<V>::rms_norm,
       .silu_multiply = VectorOps<V>::silu_multiply,
+      .clamped_swiglu = VectorOps<V>::clamped_swiglu,
       .add = VectorOps<V>::add,
       .multiply_add = VectorOps<V>::multiply_add,
       .softmax = VectorOps<V>::softmax,

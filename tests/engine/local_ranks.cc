@@ -68,8 +68,11 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
   own.kv = Buffer<std::byte>(kv_pool_bytes(model_.spec, share, options.kv_type, options.kv_blocks));
   const std::vector<int> cpus(static_cast<size_t>(options.threads), -1);
   ASSIGN_OR_RETURN(auto team, ThreadTeam::start({-1}));
-  RETURN_IF_ERROR(worker::load_weights(model_, own.map, own.weights.data(),
-                                       {.team = team.get(), .on_progress = {}}));
+  const worker::RankSlices slices{model_, plan, rank, own.map};
+  const worker::LoadOptions load{.team = team.get(), .on_progress = {}};
+  if (const auto loaded = worker::load_weights(slices, own.weights.data(), load); !loaded.ok()) {
+    return loaded.error();
+  }
   ASSIGN_OR_RETURN(own.engine,
                    RankEngine::start({.model = &model_,
                                       .plan = plan,

@@ -152,8 +152,8 @@ class Figures {
 };
 
 const std::vector<std::string> kArchitectures = {
-    "deepseek2", "dots1", "ernie4_5-moe", "glm4moe",  "minimax-m2", "granitemoe",
-    "llama",     "olmoe", "qwen2",        "qwen2moe", "qwen3",      "qwen3moe"};
+    "deepseek2", "dots1",      "ernie4_5-moe", "glm4moe", "gpt-oss",  "granitemoe", "llama",
+    "llama4",    "minimax-m2", "olmoe",        "qwen2",   "qwen2moe", "qwen3",      "qwen3moe"};
 
 Tolerance strict_of(const GoldenCase& one) {
   return {std::max(one.mean_max, kStrict.mean), std::max(one.difference_max, kStrict.max)};

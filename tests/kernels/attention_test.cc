@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "base/limits.h"
@@ -23,6 +24,8 @@ struct Spec {
   int value_dim = 64;
   int64_t positions = 1;
   float sigma = 1;
+  int64_t first = 0;
+  std::optional<float> sink = {};
 };
 
 /// A cache that `ops` has filled; the unused rest of its blocks is NaN.
@@ -91,10 +94,12 @@ GuardedBuffer<float> attend(const Ops& ops, const Spec& spec, const Cache& cache
               .k_blocks = cache.k_pointers.data(),
               .v_blocks = cache.v_pointers.data(),
               .positions = spec.positions,
+              .first = spec.first,
               .head_dim = spec.head_dim,
               .value_dim = spec.value_dim,
               .scale = 1 / std::sqrt(static_cast<float>(spec.head_dim)),
               .kv_type = spec.type,
+              .sink = spec.sink ? &*spec.sink : nullptr,
               .out = out.data()});
   return out;
 }
@@ -104,8 +109,8 @@ void expect_near_double(const Spec& spec, const Cache& cache, const GuardedBuffe
   const auto q = query(spec);
   const double scale = 1 / std::sqrt(static_cast<float>(spec.head_dim));
   std::vector<double> score;
-  double top = -INFINITY, score_error = 0;
-  for (int64_t p = 0; p < spec.positions; ++p) {
+  double top = spec.sink ? double{*spec.sink} : -INFINITY, score_error = 0;
+  for (int64_t p = spec.first; p < spec.positions; ++p) {
     double sum = 0, magnitude = 0;
     for (int i = 0; i < spec.head_dim; ++i) {
       const double term = double{q[static_cast<size_t>(i)]} * double{cache.k(spec, p, i)} * scale;
@@ -116,7 +121,7 @@ void expect_near_double(const Spec& spec, const Cache& cache, const GuardedBuffe
     top = std::max(top, sum);
     score_error = std::max(score_error, magnitude * (spec.head_dim + 3) * 0x1p-24);
   }
-  double total = 0;
+  double total = spec.sink ? std::exp(double{*spec.sink} - top) : 0;
   for (double& s : score) total += s = std::exp(s - top);
   // exp turns an absolute error of a score into a relative one; chains over a block and over
   // blocks.
@@ -125,8 +130,9 @@ void expect_near_double(const Spec& spec, const Cache& cache, const GuardedBuffe
       (kBlock + 2.0 * static_cast<double>(spec.positions) / kBlock + 16) * 0x1p-24;
   for (int i = 0; i < spec.value_dim; ++i) {
     double sum = 0, magnitude = 0;
-    for (int64_t p = 0; p < spec.positions; ++p) {
-      const double term = score[static_cast<size_t>(p)] / total * double{cache.v(spec, p, i)};
+    for (int64_t p = spec.first; p < spec.positions; ++p) {
+      const double term =
+          score[static_cast<size_t>(p - spec.first)] / total * double{cache.v(spec, p, i)};
       sum += term;
       magnitude += std::fabs(term);
     }
@@ -152,6 +158,64 @@ TEST(Attend, IsEqualInAllTablesAndRight) {
           ASSERT_TRUE(same_bytes(attend(*ops, spec, cache), expected))
               << ops->name << ' ' << head_dim << ' ' << value_dim << ' ' << positions;
         }
+      }
+    }
+  }
+}
+
+// Every table, and the plain loops that define what is meant, with what only some models have.
+std::vector<const Ops*> all_tables() {
+  std::vector<const Ops*> tables = equal_tables();
+  tables.push_back(&table("reference"));
+  return tables;
+}
+
+TEST(Attend, CountsFromTheFirstPositionOnOnly) {
+  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    for (const auto& [first, positions] :
+         {std::pair{0, 1}, {1, 2}, {5, 17}, {63, 64}, {63, 65}, {64, 65}, {64, 200}, {130, 140}}) {
+      Spec spec{type, 40, 36, positions};
+      spec.first = first;
+      const auto expected = attend(scalar(), spec, Cache(scalar(), spec));
+      for (const Ops* ops : all_tables()) {
+        SCOPED_TRACE(std::string(ops->name) + ' ' + std::to_string(first) + ' ' +
+                     std::to_string(positions));
+        Cache cache(*ops, spec);
+        // Blocks of no position that counts are not there; what does not count is poison.
+        for (int64_t b = 0; b < first / kBlock; ++b) {
+          cache.k_pointers[static_cast<size_t>(b)] = nullptr;
+          cache.v_pointers[static_cast<size_t>(b)] = nullptr;
+        }
+        const std::vector<float> poison(40, std::numeric_limits<float>::quiet_NaN());
+        for (int64_t p = first / kBlock * kBlock; p < first; ++p) {
+          const auto block = static_cast<size_t>(p / kBlock);
+          const int slot = static_cast<int>(p % kBlock);
+          ops->store_k(type, poison.data(), 40, slot, cache.k_blocks[block].data());
+          ops->store_v(type, poison.data(), 36, slot, cache.v_blocks[block].data());
+        }
+        const auto got = attend(*ops, spec, cache);
+        expect_near_double(spec, cache, got);
+        EXPECT_TRUE(ops->is_reference || same_bytes(got, expected));
+      }
+    }
+  }
+}
+
+TEST(Attend, ASinkTakesWeight) {
+  for (const float sink : {-300.0f, -1.5f, 0.0f, 2.0f, 300.0f}) {
+    for (const int64_t positions : {1, 64, 65, 200}) {
+      Spec spec{KvType::kF16, 40, 36, positions};
+      const auto without = attend(scalar(), spec, Cache(scalar(), spec));
+      spec.sink = sink;
+      const auto expected = attend(scalar(), spec, Cache(scalar(), spec));
+      // One so far below every score that its exp is zero changes nothing.
+      EXPECT_EQ(same_bytes(without, expected), sink == -300.0f) << sink;
+      for (const Ops* ops : all_tables()) {
+        SCOPED_TRACE(std::string(ops->name) + ' ' + std::to_string(sink));
+        const Cache cache(*ops, spec);
+        const auto got = attend(*ops, spec, cache);
+        expect_near_double(spec, cache, got);
+        EXPECT_TRUE(ops->is_reference || same_bytes(got, expected));
       }
     }
   }

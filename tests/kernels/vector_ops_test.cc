@@ -99,6 +99,46 @@ TEST(SiluMultiply, IsAccurate) {
   }
 }
 
+constexpr SwigluClamp kClamp{1.702f, 7.0f};
+
+TEST(ClampedSwiglu, IsEqualInAllTables) {
+  for (const float sigma : {1.0f, 8.0f, 1000.0f}) {
+    expect_equal_in_all_tables([](const Ops& ops, const float* a, const float* b, int64_t n,
+                                  float* out) { ops.clamped_swiglu(a, b, n, kClamp, out); },
+                               sigma);
+  }
+}
+
+TEST(ClampedSwiglu, IsAccurateOnBothSidesOfItsBounds) {
+  const auto gate = normals(2048, 5, 8), up = normals(2048, 6, 8);
+  std::vector<const Ops*> tables = equal_tables();
+  tables.push_back(&table("reference"));
+  for (const Ops* ops : tables) {
+    GuardedBuffer<float> out(2048);
+    ops->clamped_swiglu(gate.data(), up.data(), 2048, kClamp, out.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double g = std::min(double{gate[i]}, 7.0), u = std::clamp(double{up[i]}, -7.0, 7.0);
+      const double expected = g / (1 + std::exp(-double{1.702f} * g)) * (u + 1);
+      // The argument of exp is rounded, and near -1 so is the sum with up.
+      const double roundings = 10 + 2 * std::fabs(g) + 2 * std::fabs(u) / std::fabs(u + 1);
+      EXPECT_NEAR(out[i], expected, std::fabs(expected) * roundings * kEpsilon)
+          << ops->name << ' ' << g << ' ' << u;
+    }
+  }
+}
+
+TEST(ClampedSwiglu, KeepsWhatIsNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<const Ops*> tables = equal_tables();
+  tables.push_back(&table("reference"));
+  for (const Ops* ops : tables) {
+    const float gate[] = {nan, 1, 1}, up[] = {1, nan, 1};
+    float out[3];
+    ops->clamped_swiglu(gate, up, 3, kClamp, out);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]) && !std::isnan(out[2])) << ops->name;
+  }
+}
+
 TEST(RmsNorm, IsEqualInAllTables) {
   expect_equal_in_all_tables([](const Ops& ops, const float* a, const float* b, int64_t n,
                                 float* out) { ops.rms_norm(a, b, n, 1e-6f, out); });

@@ -1,0 +1,90 @@
+// Which experts the columns of a step go to: router scores, the choice, and entries by expert.
+#include <algorithm>
+
+#include "base/limits.h"
+#include "engine/pass.h"
+#include "engine/router.h"
+#include "kernels/math.h"
+
+namespace engine {
+
+int64_t Pass::entries_per_column(size_t layer) const {
+  const auto& experts = rank_.spec.blocks[layer].experts;
+  return experts ? experts->used : 1;
+}
+
+// Own router rows, gathered; then every thread of every rank chooses alike. The row that weighs
+// the shared experts lies behind the others on the one rank that has it.
+base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
+  const model::Experts& experts = *rank_.spec.blocks[layer].experts;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const auto score = [&](const Matrix& matrix, float* y) {
+    const plan::Range panels = part(matrix.panel_count());
+    multiply({.matrix = matrix,
+              .panels = panels,
+              .x = x,
+              .entries = all_columns(),
+              .y = y + panels.begin * kernels::kPanelRows,
+              .y_stride = as_size(matrix.rows)});
+  };
+  const int64_t routed = columns() * weights.router.rows;
+  score(weights.router, outgoing());
+  score(weights.shared_router, outgoing() + routed);
+  const base::Wait wait = gather(as_size(routed + columns() * weights.shared_router.rows));
+  if (wait != base::Wait::kOk) return wait;
+  for (int c = 0; c < columns(); c++) {
+    float* scores = scratch_.full.data();
+    assemble([&](int r) { return share_of(r, layer).experts; }, 1, c, scores);
+    if (weights.router_bias != nullptr) {
+      rank_.ops.add(scores, weights.router_bias, experts.count, scores);
+    }
+    const bool finite = route({.experts = experts,
+                               .ops = rank_.ops,
+                               .logits = scores,
+                               .selection_bias = weights.selection_bias,
+                               .keys = scratch_.keys.data(),
+                               .chosen = scratch_.chosen.data() + c * experts.used,
+                               .weights = scratch_.chosen_weight.data() + c * experts.used});
+    scratch_.shared_weight[as_size(c)] = shared_weight(layer, c);
+    int32_t& fault = scratch_.faults[as_size(c)];
+    if (!finite && fault < 0) fault = static_cast<int32_t>(layer);
+    if (rank_.options.expert_trace != nullptr && scratch_.thread == 0) {
+      const size_t at = layer * as_size(rank_.options.shape.columns_max) + as_size(c);
+      std::copy_n(scratch_.chosen.data() + c * experts.used, experts.used,
+                  rank_.options.expert_trace + at * base::kExpertsUsedMax);
+    }
+  }
+  return wait;
+}
+
+// How much the shared experts count for a column; 1 where the model has no row that says it.
+float Pass::shared_weight(size_t layer, int c) const {
+  for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
+    const plan::BlockShare& share = share_of(r, layer);
+    if (share.shared_router.empty()) continue;
+    return kernels::sigmoid_f32(incoming(r)[columns() * share.experts.size() + c]);
+  }
+  return 1;
+}
+
+// Counting sort of all entries by their expert.
+void Pass::group_by_expert(int experts, int used) {
+  const int entries = columns() * used;
+  int32_t* begin = scratch_.group_begin.data();
+  std::fill_n(begin, experts + 1, 0);
+  for (int i = 0; i < entries; i++) begin[scratch_.chosen[as_size(i)] + 1]++;
+  for (int e = 0; e < experts; e++) begin[e + 1] += begin[e];
+  for (int i = 0; i < entries; i++) {
+    scratch_.grouped[as_size(begin[scratch_.chosen[as_size(i)]]++)] = i;
+  }
+  for (int e = experts; e > 0; e--) begin[e] = begin[e - 1];
+  begin[0] = 0;
+}
+
+std::span<const int32_t> Pass::entries_of(int64_t expert) const {
+  const int32_t begin = scratch_.group_begin[as_size(expert)];
+  const int32_t end = scratch_.group_begin[as_size(expert) + 1];
+  return {scratch_.grouped.data() + begin, as_size(end - begin)};
+}
+
+}  // namespace engine
