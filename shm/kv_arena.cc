@@ -225,12 +225,14 @@ base::Result<KvArena> KvArena::adopt(FoundKvArena found) {
   return arena;
 }
 
-base::Result<KvArena> KvArena::create(FoundKvArena found, uint64_t stamp) {
-  CHECK(stamp != 0, "a stamp of 0");
+base::Result<KvArena> KvArena::create(FoundKvArena found, const KvArenaOptions& options) {
+  CHECK(options.stamp != 0, "a stamp of 0");
   const KvIdentity& identity = found.identity;
-  auto region =
-      Region::create_in(std::move(found.file), found.path,
-                        {.bytes = file_bytes_of(identity), .node = identity.node, .huge = true});
+  auto region = Region::create_in(std::move(found.file), found.path,
+                                  {.bytes = file_bytes_of(identity),
+                                   .node = identity.node,
+                                   .huge = !options.small_pages,
+                                   .small = options.small_pages});
   if (!region.ok()) {
     unlink_region(found.path);
     return region.error();
@@ -244,7 +246,7 @@ base::Result<KvArena> KvArena::create(FoundKvArena found, uint64_t stamp) {
   header.entry_count = entry_count_of(identity);
   header.entry_bytes = sizeof(KvBlockEntry);
   header.identity = identity;
-  header.stamp = stamp;
+  header.stamp = options.stamp;
   std::memcpy(header.magic, kKvArenaMagic, sizeof kKvArenaMagic);
   header.header_checksum = checksum_of(header);
   // The magic comes last and in one piece: who dies before leaves zeros there, not half a header.

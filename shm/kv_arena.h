@@ -6,8 +6,7 @@
 //   KvArena::create(found, stamp)   makes it new, zeroed
 //
 // Exactly one process has a KV arena: it holds an exclusive flock on the file, which dies with it.
-// The stamp says which making of the group's pools it comes from: only pools with equal stamps
-// belong together. What is in the file was written by another process, so every field is checked
+// Pools belong together only if their stamps are equal: they were made by one meeting. What is in the file was written by another process, so every field is checked
 // before it is used, and whatever is wrong only means that the cache starts empty.
 // Thread rule: one thread; the memory of the pool follows the engine's rules.
 #pragma once
@@ -113,6 +112,11 @@ struct FoundKvArena {
 base::Result<FoundKvArena> find_kv_arena(const std::string& path, const KvIdentity& identity,
                                          int64_t wait_ns);
 
+struct KvArenaOptions {
+  uint64_t stamp = 0;
+  bool small_pages = false;  // refuse huge ones
+};
+
 class KvArena {
  public:
   /// Maps what was found as it is. REQUIRES: found.stamp != 0. Errors: kSystem, kBrokenFile if it
@@ -120,7 +124,7 @@ class KvArena {
   static base::Result<KvArena> adopt(FoundKvArena found);
   /// Makes it new on its node, reserved to the last byte and zeroed. Errors: kNoSpace with the
   /// bytes needed and free; then the name is gone. REQUIRES: stamp != 0.
-  static base::Result<KvArena> create(FoundKvArena found, uint64_t stamp);
+  static base::Result<KvArena> create(FoundKvArena found, const KvArenaOptions& options);
 
   const KvArenaHeader& header() const { return *header_; }
   /// One entry for each block; empty unless rank 0.

@@ -1,7 +1,10 @@
 #include "worker/rank_exchange.h"
 
+#include <algorithm>
+
 #include "base/cat.h"
 #include "proto/zmq_channel.h"
+#include "shm/file.h"
 
 namespace worker {
 
@@ -40,13 +43,15 @@ std::string strangers(const std::vector<uint64_t>& votes) {
 base::Result<std::unique_ptr<RankExchange>> RankExchange::meet(const RankExchangeOptions& options) {
   std::unique_ptr<RankExchange> met(new RankExchange(options));
   met->directory_ = options.arena_directory;
-  if (options.ranks == 1) return met;
-  RETURN_IF_ERROR(met->meet_over_zmq());
-  if (options.choice == "zmq") {
-    met->kind_ = "zmq";
-  } else {
-    RETURN_IF_ERROR(met->decide());
+  if (options.ranks > 1) {
+    RETURN_IF_ERROR(met->meet_over_zmq());
+    if (options.choice == "zmq") {
+      met->kind_ = "zmq";
+    } else {
+      RETURN_IF_ERROR(met->decide());
+    }
   }
+  RETURN_IF_ERROR(met->agree_on_kv());
   return met;
 }
 
@@ -109,6 +114,23 @@ base::Status RankExchange::decide() {
                     " do not share memory (containers with a private /dev/shm?); exchanging over "
                     "ZeroMQ, which is slower; ",
                     cure);
+  return {};
+}
+
+// A rank whose pool was lost, or made at another meeting, tells a stamp that the others do not
+// have; all see that, and all start afresh.
+base::Status RankExchange::agree_on_kv() {
+  const auto all = [&](uint64_t own) -> base::Result<std::vector<uint64_t>> {
+    if (!zmq_) return std::vector<uint64_t>{own};
+    return zmq_->vote(own);
+  };
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> found, all(options_.kv_stamp));
+  keeps_kv_ = found[0] != 0 && std::all_of(found.begin(), found.end(),
+                                           [&](uint64_t stamp) { return stamp == found[0]; });
+  kv_stamp_ = found[0];
+  if (keeps_kv_) return {};
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> drawn, all(shm::random_128().first));
+  kv_stamp_ = std::max<uint64_t>(drawn[0], 1);
   return {};
 }
 

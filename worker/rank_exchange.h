@@ -2,8 +2,10 @@
 // map the same, else ZeroMQ.
 //
 //   meet()  hello over ZeroMQ ─► each shows a nonce in memory ─► all look ─► all vote
+//           ─► all tell the stamps of the KV pools they found
 //   open()  every rank has the same votes, so all take shared memory or none does
 //
+// Pools belong together only if they were made at one meeting: all ranks keep theirs, or none does.
 // A single rank meets nobody. `shm` demands shared memory, `zmq` uses ZeroMQ without looking, all
 // ranks must have been told the same. Thread rule: one thread.
 #pragma once
@@ -34,6 +36,7 @@ struct RankExchangeOptions {
   size_t slice_bytes_max = 0;    // the same for all ranks, as the next
   size_t record_bytes_max = 0;
   bool oversubscribed = false;  // threads share CPUs: sleep soon instead of spinning
+  uint64_t kv_stamp = 0;        // of the KV pool that this rank found; 0: none
   base::TimeNs timeout_ns = 60'000'000'000;
 };
 
@@ -51,6 +54,11 @@ class RankExchange {
   /// kUnsupported with a sentence.
   static base::Result<std::unique_ptr<RankExchange>> meet(const RankExchangeOptions& options);
   ~RankExchange();
+
+  /// The stamp of the group's KV pools from now on, never 0; of those that were found if all keep
+  /// theirs, else a new one, never used before.
+  uint64_t kv_stamp() const { return kv_stamp_; }
+  bool keeps_kv() const { return keeps_kv_; }
 
   /// Makes what is shared or sent, on the node of the calling thread. Errors: as meet(), kNoSpace.
   base::Status open();
@@ -70,9 +78,12 @@ class RankExchange {
   explicit RankExchange(const RankExchangeOptions& options) : options_(options) {}
   base::Status meet_over_zmq();
   base::Status decide();
+  base::Status agree_on_kv();
 
   const RankExchangeOptions options_;
   std::string kind_, note_;
+  uint64_t kv_stamp_ = 0;
+  bool keeps_kv_ = false;
   std::string directory_;  // where all ranks see shared memory
   std::unique_ptr<proto::ZmqGroup> zmq_;
   std::optional<shm::MemoryProbe> probe_;  // until everybody has looked

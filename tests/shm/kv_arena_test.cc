@@ -60,7 +60,7 @@ class KvArenaTest : public testing::Test {
     auto found = find_kv_arena(path_, identity(), 0);
     ASSERT_TRUE(found.ok()) << found.error().message;
     ASSERT_EQ(found->stamp, 0u);
-    auto arena = KvArena::create(std::move(*found), 99);
+    auto arena = KvArena::create(std::move(*found), {.stamp = 99});
     ASSERT_TRUE(arena.ok()) << arena.error().message;
     std::memset(arena->pool().data(), 0x77, arena->pool().size());
     seal_entry(arena->entries()[1], root(), 0, tokens_from(0));
@@ -83,7 +83,7 @@ TEST_F(KvArenaTest, RoundTrip) {
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(found->stamp, 0u);
     EXPECT_EQ(found->why_new, "");
-    auto arena = KvArena::create(std::move(*found), 99);
+    auto arena = KvArena::create(std::move(*found), {.stamp = 99});
     ASSERT_TRUE(arena.ok()) << arena.error().message;
     EXPECT_EQ(arena->entries().size(), 4u);
     EXPECT_EQ(arena->pool().size(), 5000u);
@@ -116,7 +116,7 @@ TEST_F(KvArenaTest, MadeAnewNothingOfTheOldOneIsLeft) {
   leave_arena();
   auto found = find_kv_arena(path_, identity(), 0);
   ASSERT_TRUE(found.ok());
-  const auto arena = KvArena::create(std::move(*found), 100);
+  const auto arena = KvArena::create(std::move(*found), {.stamp = 100});
   ASSERT_TRUE(arena.ok()) << arena.error().message;
   EXPECT_EQ(arena->header().stamp, 100u);
   for (const KvBlockEntry& entry : arena->entries()) EXPECT_FALSE(is_sealed(entry));
@@ -129,7 +129,7 @@ TEST_F(KvArenaTest, OnlyTheLeaderHasATable) {
   second.rank = 1;
   auto found = find_kv_arena(path_, second, 0);
   ASSERT_TRUE(found.ok());
-  const auto arena = KvArena::create(std::move(*found), 5);
+  const auto arena = KvArena::create(std::move(*found), {.stamp = 5});
   ASSERT_TRUE(arena.ok());
   EXPECT_TRUE(arena->entries().empty());
   EXPECT_EQ(arena->header().data_offset, 4096u);
@@ -292,7 +292,7 @@ TEST_F(KvArenaTest, ShorterOrLongerFilesAreMadeAnew) {
   }
   auto found = find_kv_arena(path_, identity(), 0);
   ASSERT_TRUE(found.ok());
-  EXPECT_TRUE(KvArena::create(std::move(*found), 7).ok());
+  EXPECT_TRUE(KvArena::create(std::move(*found), {.stamp = 7}).ok());
   EXPECT_EQ(verdict(identity()), "kept");
 }
 
@@ -336,7 +336,7 @@ TEST_F(KvArenaTest, AFullTmpfsIsAnErrorAndLeavesNothing) {
     large.pool_bytes = 3u << 20;
     auto found = find_kv_arena(path_, large, 0);
     if (!found.ok()) _exit(1);
-    const auto arena = KvArena::create(std::move(*found), 7);
+    const auto arena = KvArena::create(std::move(*found), {.stamp = 7});
     if (arena.ok()) _exit(2);
     if (arena.error().code != Code::kNoSpace) _exit(3);
     _exit(std::filesystem::is_empty(directory_) ? 0 : 4);
