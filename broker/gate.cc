@@ -77,6 +77,41 @@ void Gate::set_status(GroupStatus status) {
   status_ = std::move(status);
 }
 
+uint64_t Gate::ask_placement() {
+  uint64_t round = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    round = ++placement_asked_;
+  }
+  wake_loop();
+  return round;
+}
+
+uint64_t Gate::placement_asked() const {
+  const std::lock_guard lock(mutex_);
+  return placement_asked_;
+}
+
+void Gate::answer_placement(PlacementAnswer answer) {
+  const std::lock_guard lock(mutex_);
+  placement_ = std::move(answer);
+}
+
+PlacementAnswer Gate::placement() const {
+  const std::lock_guard lock(mutex_);
+  return placement_;
+}
+
+void Gate::set_server(ServerStatus server) {
+  const std::lock_guard lock(mutex_);
+  server_ = std::move(server);
+}
+
+ServerStatus Gate::server() const {
+  const std::lock_guard lock(mutex_);
+  return server_;
+}
+
 GroupStatus Gate::status() const {
   const std::lock_guard lock(mutex_);
   return status_;

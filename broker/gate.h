@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "broker/report.h"
 #include "proto/messages.h"
 
 namespace broker {
@@ -64,6 +65,10 @@ class Gate {
   base::Status submit(Submission submission);
   void cancel(CancelSlots cancel);
   std::vector<Reply> take_replies();
+  /// Asks the workers where their memory lies; the answer has at least the round returned here.
+  uint64_t ask_placement();
+  PlacementAnswer placement() const;
+  ServerStatus server() const;
   /// `wake` is called by the loop's thread when the first reply waits, with no lock held. REQUIRES:
   /// the loop does not run yet, or nothing is to be said any more.
   void on_replies(std::function<void()> wake) { wake_front_ = std::move(wake); }
@@ -78,6 +83,10 @@ class Gate {
   Taken take();
   void reply(Reply reply);
   void set_status(GroupStatus status);
+  void set_server(ServerStatus server);
+  /// The last question about the placement; 0 if there was none.
+  uint64_t placement_asked() const;
+  void answer_placement(PlacementAnswer answer);
 
   GroupStatus status() const;
 
@@ -95,6 +104,9 @@ class Gate {
   Taken waiting_;
   std::vector<Reply> replies_;
   GroupStatus status_;
+  ServerStatus server_;
+  uint64_t placement_asked_ = 0;
+  PlacementAnswer placement_;
 };
 
 }  // namespace broker

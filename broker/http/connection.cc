@@ -121,7 +121,7 @@ void Connection::on_tick(base::TimeNs now) {
   if (now >= write_deadline_) return close();
   if (now >= read_deadline_) late_ = true;
   if (now >= ping_at_) ping_due_ = true;
-  if (late_ || ping_due_) wakeup_.announce();
+  if (late_ || ping_due_ || polls_) wakeup_.announce();
 }
 
 void Connection::close() {

@@ -97,6 +97,7 @@ class Connection {
   Task<After> serve_request(MessageReader& reader, Manner& manner, Record& record);
   Task<After> refuse(Refusal refusal, Manner& manner, Record& record);
   Task<After> respond(Response response, const Manner& manner, Record& record);
+  Task<After> tell_placement(Manner& manner, Record& record);
   Task<std::optional<Refusal>> read_body(MessageReader& reader, bool& ended);
   void log(const Record& record, const Manner& manner) const;
 
@@ -121,6 +122,7 @@ class Connection {
   bool unread_ = false;    // part of a request was left in the client
   bool late_ = false;      // read_deadline_ has passed
   bool ping_due_ = false;  // ping_at_ has passed
+  bool polls_ = false;     // serve() looks for something at every tick
   base::TimeNs read_deadline_ = kNever, write_deadline_ = kNever, ping_at_ = kNever;
 };
 

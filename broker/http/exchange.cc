@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "broker/http/connection.h"
+#include "broker/http/report_pages.h"
 
 namespace broker {
 
@@ -31,6 +32,9 @@ std::string new_request_id(const HttpParts& parts) {
     id += kDigits[bits & 15];
   return id;
 }
+
+// How long the workers may take: they answer between steps, and look at every page.
+constexpr base::TimeNs kPlacementTime = 60 * kSecond;
 
 bool is_completion(Route route) {
   return route == Route::kCompletions || route == Route::kChatCompletions;
@@ -119,6 +123,10 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
     case Route::kLive: co_return co_await respond(live_page(), manner, record);
     case Route::kReady: co_return co_await respond(ready_page(status), manner, record);
     case Route::kHealth: co_return co_await respond(health_page(status), manner, record);
+    case Route::kStatus:
+      co_return co_await respond(status_page(model, status, front_.parts.gate.server()), manner,
+                                 record);
+    case Route::kPlacement: co_return co_await tell_placement(manner, record);
     case Route::kModels: co_return co_await respond(models_page(model, status), manner, record);
     case Route::kModel:
       co_return co_await respond(model_page(model, status, destination.model), manner, record);
@@ -130,6 +138,34 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
                                                              : Endpoint::kChatCompletions,
                     std::move(body)};
   co_return co_await complete(std::move(question), share, manner, record);
+}
+
+Task<Connection::After> Connection::tell_placement(Manner& manner, Record& record) {
+  Gate& gate = front_.parts.gate;
+  const base::TimeNs end = now() + kPlacementTime;
+  const uint64_t round = gate.ask_placement();
+  PlacementAnswer answer;
+  std::optional<Refusal> refusal;
+  while (!closed_) {
+    answer = gate.placement();
+    if (answer.round >= round) break;
+    refusal = not_ready(gate.status());
+    if (refusal) break;
+    if (now() >= end) {
+      refusal = Refusal{
+          .error = {.status = 504,
+                    .message = "the workers did not tell in time where their memory lies; they "
+                               "may be in a long step, try again later",
+                    .type = "server_error"}};
+      break;
+    }
+    // Ticks look again: answers of this kind are rare and announce nothing.
+    polls_ = true;
+    co_await wakeup_.wait();
+    polls_ = false;
+  }
+  if (refusal) co_return co_await refuse(std::move(*refusal), manner, record);
+  co_return co_await respond(placement_page(answer.ranks), manner, record);
 }
 
 Task<std::optional<Refusal>> Connection::read_body(MessageReader& reader, bool& ended) {

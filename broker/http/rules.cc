@@ -23,6 +23,8 @@ constexpr RouteRow kRoutes[] = {
     {"/live", Route::kLive, true, false},
     {"/ready", Route::kReady, true, false},
     {"/health", Route::kHealth, true, false},
+    {"/status", Route::kStatus, false, false},
+    {"/placement", Route::kPlacement, false, false},
     {"/v1/models", Route::kModels, false, false},
     {kModelPrefix, Route::kModel, false, false},
     {"/v1/completions", Route::kCompletions, false, true},
@@ -140,7 +142,7 @@ std::optional<Refusal> check_request(const RequestHead& head, const ApiKeys& key
     return refuse(404,
                   base::cat("there is no ", path.substr(0, kEchoBytesMax),
                             " here; see /v1/models, /v1/completions, /v1/chat/completions, "
-                            "/live, /ready and /health"),
+                            "/live, /ready, /health, /status and /placement"),
                   "unknown_route");
   const bool right_method =
       row->takes_body ? head.method == "POST" : head.method == "GET" || head.method == "HEAD";

@@ -16,7 +16,17 @@
 
 namespace broker {
 
-enum class Route { kLive, kReady, kHealth, kModels, kModel, kCompletions, kChatCompletions };
+enum class Route {
+  kLive,
+  kReady,
+  kHealth,
+  kStatus,
+  kPlacement,
+  kModels,
+  kModel,
+  kCompletions,
+  kChatCompletions
+};
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 

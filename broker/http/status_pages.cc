@@ -5,8 +5,6 @@
 
 namespace broker {
 
-namespace {
-
 const char* state_name(GroupStatus::State state) {
   switch (state) {
     case GroupStatus::State::kLoading: return "loading";
@@ -17,7 +15,7 @@ const char* state_name(GroupStatus::State state) {
   return "unknown";
 }
 
-std::string sentence(const GroupStatus& status) {
+std::string state_sentence(const GroupStatus& status) {
   switch (status.state) {
     case GroupStatus::State::kLoading: return "Loading model";
     case GroupStatus::State::kReady: return "ready";
@@ -27,6 +25,8 @@ std::string sentence(const GroupStatus& status) {
   }
   return {};
 }
+
+namespace {
 
 void add_progress(JsonWriter& json, const GroupStatus& status) {
   json.key("progress").begin_object();
@@ -72,7 +72,7 @@ Response ready_page(const GroupStatus& status) {
   JsonWriter json;
   json.begin_object().field("status", state_name(status.state));
   if (status.state != GroupStatus::State::kReady) {
-    json.field("message", sentence(status));
+    json.field("message", state_sentence(status));
     add_progress(json, status);
   }
   return page(status, json.end_object().take());
@@ -82,7 +82,7 @@ Response health_page(const GroupStatus& status) {
   if (status.state == GroupStatus::State::kReady) return {.body = "{\"status\":\"ok\"}"};
   JsonWriter json;
   json.begin_object().key("error").begin_object();
-  json.field("code", 503).field("message", sentence(status)).field("type", "unavailable_error");
+  json.field("code", 503).field("message", state_sentence(status)).field("type", "unavailable_error");
   json.end_object();
   add_progress(json, status);
   return page(status, json.end_object().take());
@@ -111,7 +111,7 @@ Response model_page(const ServedModel& model, const GroupStatus& status, const s
 std::optional<Refusal> not_ready(const GroupStatus& status) {
   if (status.state == GroupStatus::State::kReady) return std::nullopt;
   return Refusal{.error = {.status = 503,
-                           .message = base::cat(sentence(status), "; try again later"),
+                           .message = base::cat(state_sentence(status), "; try again later"),
                            .type = "server_error",
                            .code = "model_not_ready"}};
 }

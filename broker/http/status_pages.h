@@ -32,6 +32,11 @@ Response models_page(const ServedModel& model, const GroupStatus& status);
 /// 404 unless `id` is that model.
 Response model_page(const ServedModel& model, const GroupStatus& status, const std::string& id);
 
+/// "loading", "ready", "restarting", "draining".
+const char* state_name(GroupStatus::State state);
+/// The same as a sentence, with the reason if there is one.
+std::string state_sentence(const GroupStatus& status);
+
 /// Why nothing is generated now; nothing if it can be.
 std::optional<Refusal> not_ready(const GroupStatus& status);
 

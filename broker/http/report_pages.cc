@@ -1,0 +1,107 @@
+#include "broker/http/report_pages.h"
+
+#include "broker/api/json_writer.h"
+
+namespace broker {
+
+namespace {
+
+void add_node(JsonWriter& json, int os_node) {
+  json.key("node");
+  if (os_node < 0)
+    json.null();
+  else
+    json.value(os_node);
+}
+
+void add_rank(JsonWriter& json, const RankStatus& rank) {
+  json.begin_object().field("rank", rank.rank);
+  add_node(json, rank.os_node);
+  json.field("pid", rank.pid).field("cpus", rank.cpus);
+  json.field("weight_bytes", rank.ready.arena_bytes).field("kv_bytes", rank.ready.kv_bytes);
+  json.field("huge_page_bytes", rank.ready.huge_page_bytes);
+  json.field("attached_bytes", rank.ready.attached_bytes);
+  json.field("memory", rank.ready.memory_placement).end_object();
+}
+
+void add_model(JsonWriter& json, const ServedModel& model, const GroupStatus& status) {
+  json.key("model").begin_object().field("id", model.id);
+  json.field("architecture", model.architecture).field("size_bytes", model.size_bytes);
+  json.key("context_length");
+  if (status.context == 0)
+    json.null();  // not loaded yet
+  else
+    json.value(status.context);
+  json.end_object();
+}
+
+/// Bytes on the nodes that have any, by the nodes' numbers.
+void add_bytes_by_node(JsonWriter& json, const std::vector<uint64_t>& bytes_on_node) {
+  json.key("bytes_on_node").begin_object();
+  for (size_t node = 0; node < bytes_on_node.size(); node++)
+    if (bytes_on_node[node] > 0) json.field(base::cat(node), bytes_on_node[node]);
+  json.end_object();
+}
+
+void add_misplaced(JsonWriter& json, const Misplaced& misplaced, int os_node) {
+  json.key("misplaced_percent");
+  if (os_node < 0 || misplaced.present == 0)
+    json.null();  // there is no right place, or nothing is known
+  else
+    json.value(misplaced.percent());
+}
+
+}  // namespace
+
+Response status_page(const ServedModel& model, const GroupStatus& status,
+                     const ServerStatus& server) {
+  JsonWriter json;
+  json.begin_object().field("object", "status").field("status", state_name(status.state));
+  json.field("message", state_sentence(status));
+  add_model(json, model, status);
+  json.key("loading").begin_object().field("bytes_done", status.bytes_done);
+  json.field("bytes_total", status.bytes_total).end_object();
+  json.field("version", server.version).field("pid", server.pid);
+  json.field("uptime_seconds", static_cast<double>(server.now - server.started_at) / 1e9);
+  json.field("restarts", server.restarts);
+  json.key("answers").begin_object().field("live", server.answers_live);
+  json.field("limit", server.answers_max).end_object();
+  const proto::StatsReply& stats = server.stats;
+  json.key("kv_blocks").begin_object().field("used", stats.kv_blocks_used);
+  json.field("peak", stats.kv_blocks_peak).field("total", stats.kv_block_count).end_object();
+  json.key("steps").begin_object().field("count", stats.steps);
+  json.field("positions", stats.columns).field("seconds", static_cast<double>(stats.step_ns) / 1e9);
+  json.field("waiting_seconds", static_cast<double>(stats.wait_ns) / 1e9).end_object();
+  json.key("exchange");
+  if (server.ranks.empty() || server.ranks[0].ready.exchange.empty())
+    json.null();
+  else
+    json.value(server.ranks[0].ready.exchange);
+  json.key("ranks").begin_array();
+  for (const RankStatus& rank : server.ranks) add_rank(json, rank);
+  return {.body = json.end_array().end_object().take()};
+}
+
+Response placement_page(const std::vector<proto::PlacementReply>& ranks) {
+  JsonWriter json;
+  json.begin_object().field("object", "placement").key("ranks").begin_array();
+  for (const proto::PlacementReply& rank : ranks) {
+    json.begin_object().field("rank", rank.rank);
+    add_node(json, rank.os_node);
+    json.field("source", rank.source).field("sample", is_sample(rank));
+    json.field("page_bytes", rank.page_bytes).field("huge_page_bytes", rank.huge_bytes);
+    add_misplaced(json, misplaced_in(rank), rank.os_node);
+    json.key("classes").begin_array();
+    for (const proto::PlacementClass& own : rank.classes) {
+      json.begin_object().field("name", own.name).field("bytes", own.bytes);
+      add_bytes_by_node(json, own.bytes_on_node);
+      json.field("bytes_absent", own.bytes_absent).field("bytes_asked", own.bytes_asked);
+      add_misplaced(json, misplaced_in(own, rank.os_node), rank.os_node);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  return {.body = json.end_array().end_object().take()};
+}
+
+}  // namespace broker
