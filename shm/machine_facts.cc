@@ -9,62 +9,12 @@
 #include "base/cat.h"
 #include "shm/checksum.h"
 #include "shm/file.h"
+#include "shm/health_facts.h"
+#include "shm/system_text.h"
 
 namespace shm {
 
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-/// Firmware writes what it likes; reports and JSON take ASCII.
-std::string printable(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if (c < ' ' || c > '~') c = '?';
-  return result;
-}
-
-std::string first_line(const std::string& path) {
-  const auto text = read_text(path);
-  if (!text.ok()) return {};
-  const std::string_view all = *text;
-  return printable(trimmed(all.substr(0, all.find('\n'))));
-}
-
-/// What follows "name" and a colon in the first line that begins so.
-std::string field_of(std::string_view text, std::string_view name) {
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const size_t colon = line.find(':');
-    if (colon != std::string_view::npos && trimmed(line.substr(0, colon)) == name)
-      return printable(trimmed(line.substr(colon + 1)));
-  }
-  return {};
-}
-
-/// "madvise" of "always [madvise] never".
-std::string chosen_word(const std::string& line) {
-  const size_t open = line.find('['), close = line.find(']');
-  return open < close && close != std::string::npos ? line.substr(open + 1, close - open - 1) : "";
-}
-
-uint64_t number_of(std::string_view text) {
-  text = trimmed(text);
-  uint64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
-
-/// Bytes of a "Name: 12 kB" line; node files put "Node 0 " in front of the name.
-uint64_t kilobytes_of(std::string_view text, const std::string& name) {
-  return number_of(field_of(text, name)) * 1024;
-}
 
 uint64_t node_free_bytes(const std::string& directory, int node) {
   const auto text = read_text(base::cat(directory, "/meminfo"));
@@ -86,37 +36,6 @@ std::vector<int> node_distances(const std::string& directory) {
     next = after;
   }
   return distances;
-}
-
-/// The tightest limit of the cgroup in version 2 and its ancestors; a container sees its own as /.
-uint64_t memory_limit(const std::string& root) {
-  const auto text = read_text(base::cat(root, "/proc/self/cgroup"));
-  if (!text.ok()) return 0;
-  uint64_t best = 0;
-  const auto look = [&](const std::string& path) {
-    const uint64_t limit = number_of(first_line(path));
-    // Version 1 says "no limit" with a number above every memory.
-    constexpr uint64_t kNoLimit = uint64_t{1} << 60;
-    if (limit > 0 && limit < kNoLimit && (best == 0 || limit < best)) best = limit;
-  };
-  std::string_view rest = *text;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const bool second = line.starts_with("0::");
-    const size_t memory = line.find(":memory:");
-    if (!second && memory == std::string_view::npos) continue;
-    std::string group(second ? line.substr(3) : line.substr(memory + 8));
-    if (group == "/") group.clear();
-    const std::string mount = base::cat(root, "/sys/fs/cgroup", second ? "" : "/memory");
-    const char* const file = second ? "/memory.max" : "/memory.limit_in_bytes";
-    while (true) {
-      look(base::cat(mount, group, file));
-      if (group.empty()) break;
-      group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-    }
-  }
-  return best;
 }
 
 NodeFacts facts_of(const Node& node, const std::string& root) {
@@ -183,7 +102,7 @@ MachineFacts read_machine_facts(const Topology& topology, const std::string& roo
   if (const auto memory = read_text(base::cat(root, "/proc/meminfo")); memory.ok()) {
     facts.available_bytes = kilobytes_of(*memory, "MemAvailable");
   }
-  facts.memory_limit_bytes = memory_limit(root);
+  facts.memory_limit_bytes = read_memory_limit(root);
   for (const Node& node : topology.nodes) facts.nodes.push_back(facts_of(node, root));
   facts.last_caches = caches_of(topology);
   return facts;

@@ -1,6 +1,7 @@
 #include "shm/numa.h"
 
 #include <numaif.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "base/cat.h"
 
@@ -41,6 +43,35 @@ base::Result<Bind> bind_to_node(void* address, size_t bytes, int node) {
                      base::cat("cannot bind memory to NUMA node ", node, ": ",
                                std::generic_category().message(error_number),
                                "; see numactl --hardware for the nodes of this machine")};
+}
+
+namespace {
+
+Right right_of(long result) {
+  if (result == 0) return Right::kAllowed;
+  if (errno == ENOSYS) return Right::kMissing;
+  // Any other error is an answer to the arguments.
+  return is_denial(errno) ? Right::kDenied : Right::kAllowed;
+}
+
+}  // namespace
+
+CallRights try_calls() {
+  CallRights rights;
+  std::thread([&rights] {
+    const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void* page =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    *static_cast<volatile char*>(page) = 1;
+    rights.mbind = right_of(mbind(page, bytes, MPOL_DEFAULT, nullptr, 0, 0));
+    rights.set_mempolicy = right_of(set_mempolicy(MPOL_DEFAULT, nullptr, 0));
+    int mode = 0, node = 0;
+    rights.get_mempolicy = right_of(get_mempolicy(&mode, nullptr, 0, nullptr, 0));
+    rights.move_pages = right_of(move_pages(0, 1, &page, nullptr, &node, 0));
+    munmap(page, bytes);
+  }).join();
+  return rights;
 }
 
 double PageNodes::share_on(int node) const {

@@ -23,6 +23,18 @@ enum class Bind {
 /// address. Error: kInvalidArgument for a node that does not exist or has no memory.
 base::Result<Bind> bind_to_node(void* address, size_t bytes, int node);
 
+/// Whether a system call may be made: containers often forbid those about memory policies.
+enum class Right { kAllowed, kDenied, kMissing };
+
+struct CallRights {
+  Right mbind = Right::kAllowed, set_mempolicy = Right::kAllowed, get_mempolicy = Right::kAllowed,
+        move_pages = Right::kAllowed;
+  bool operator==(const CallRights&) const = default;
+};
+
+/// Tries each of them on a throwaway page, in a thread of its own, whose policy nobody shares.
+CallRights try_calls();
+
 /// Where the pages of a range are.
 struct PageNodes {
   bool permitted = true;                // false: the system does not say; all counts are 0
