@@ -1,7 +1,9 @@
 #include "cli/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,16 +18,27 @@ namespace cli {
 
 namespace {
 
+struct Become {
+  const char* program;
+  char* const* arguments;
+  pid_t parent;
+  int empty;
+  Life life;
+};
+
 /// Between fork and exec: only calls that are safe there. Ends in the program or with code 127.
-[[noreturn]] void become(const char* program, char* const* arguments, pid_t parent, int empty,
-                         const SignalWatch& signals) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have died before the line above; nobody would tell us any more.
-  if (getppid() != parent) _exit(127);
+[[noreturn]] void become(const Become& what, const SignalWatch& signals) {
+  if (what.life == Life::kOutlivesUs) {
+    setsid();
+  } else {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have died before the line above; nobody would tell us any more.
+    if (getppid() != what.parent) _exit(127);
+  }
   // Ctrl-C goes to every process of the terminal; ending is for the parent to order.
   signal(SIGINT, SIG_IGN);
   signals.restore_in_child();
-  dup2(empty, STDIN_FILENO);
+  dup2(what.empty, STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   // Sockets of other threads may not have been marked yet; a client would wait for the child to
   // end.
@@ -35,7 +48,7 @@ namespace {
     for (int descriptor = STDERR_FILENO + 1; descriptor < descriptors; descriptor++)
       close(descriptor);
   }
-  execv(program, arguments);
+  execv(what.program, what.arguments);
   _exit(127);
 }
 
@@ -50,10 +63,9 @@ Ending describe(int status) {
 
 }  // namespace
 
-base::Result<ChildProcess> ChildProcess::start(const std::string& program,
-                                               const std::vector<std::string>& arguments,
+base::Result<ChildProcess> ChildProcess::start(const ChildOptions& options,
                                                const SignalWatch& signals) {
-  std::vector<std::string> texts = arguments;
+  std::vector<std::string> texts = options.arguments;
   std::vector<char*> pointers;
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
@@ -62,7 +74,13 @@ base::Result<ChildProcess> ChildProcess::start(const std::string& program,
     return base::Error{base::Code::kSystem, base::cat("opening /dev/null: ", std::strerror(errno))};
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) become(program.c_str(), pointers.data(), parent, empty, signals);
+  if (pid == 0)
+    become({.program = options.program.c_str(),
+            .arguments = pointers.data(),
+            .parent = parent,
+            .empty = empty,
+            .life = options.life},
+           signals);
   const int error = errno;
   close(empty);
   if (pid < 0)
@@ -71,25 +89,55 @@ base::Result<ChildProcess> ChildProcess::start(const std::string& program,
   return ChildProcess(pid);
 }
 
+base::Result<ChildProcess> ChildProcess::adopt(pid_t pid) {
+  const auto handle = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (handle < 0)
+    return base::Error{base::Code::kSystem,
+                       base::cat("watching process ", pid, ": ", std::strerror(errno))};
+  ChildProcess process(pid);
+  process.handle_ = shm::File(handle);
+  return process;
+}
+
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), ending_(std::move(other.ending_)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      handle_(std::move(other.handle_)),
+      ending_(std::move(other.ending_)) {}
 
 ChildProcess::~ChildProcess() {
   if (pid_ < 0 || ending_) return;
   kill();
+  if (is_adopted()) {
+    pollfd watched{handle_.fd(), POLLIN, 0};
+    while (poll(&watched, 1, -1) < 0 && errno == EINTR) {
+    }
+    return;
+  }
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
 }
 
 const std::optional<Ending>& ChildProcess::ended() {
+  if (ending_) return ending_;
+  if (is_adopted()) {
+    pollfd watched{handle_.fd(), POLLIN, 0};
+    // How it ended is told to its parent only.
+    if (poll(&watched, 1, 0) > 0) ending_ = {0, 0, "ended"};
+    return ending_;
+  }
   int status = 0;
-  if (!ending_ && waitpid(pid_, &status, WNOHANG) == pid_) ending_ = describe(status);
+  if (waitpid(pid_, &status, WNOHANG) == pid_) ending_ = describe(status);
   return ending_;
 }
 
 void ChildProcess::kill() {
-  if (!ending_) ::kill(pid_, SIGKILL);
+  if (ending_) return;
+  if (is_adopted()) {
+    syscall(SYS_pidfd_send_signal, handle_.fd(), SIGKILL, nullptr, 0);
+  } else {
+    ::kill(pid_, SIGKILL);
+  }
 }
 
 }  // namespace cli

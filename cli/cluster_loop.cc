@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/cat.h"
-#include "proto/envelope.h"
 #include "proto/zmq_channel.h"
 #include "shm/arena_dir.h"
 
@@ -19,44 +18,12 @@ constexpr base::TimeNs kPumpWait = 50 * kMillisecond;
 // How long workers may take to end when told to; a step of a large model can last that long.
 constexpr base::TimeNs kStopTime = 3000 * kMillisecond;
 constexpr base::TimeNs kStopLoadingTime = 200 * kMillisecond;
+// The same of a group that has lost a rank and is to be started again.
+constexpr base::TimeNs kEndTime = 100 * kMillisecond;
+// How long workers of an earlier server may take to say hello.
+constexpr base::TimeNs kAdoptTime = 2000 * kMillisecond;
 // How long after an error the death that caused it may become visible.
 constexpr base::TimeNs kCauseTime = 300 * kMillisecond;
-
-std::string join(const std::vector<int>& numbers) {
-  std::string text;
-  for (const int number : numbers) text += base::cat(text.empty() ? "" : ",", number);
-  return text;
-}
-
-const char* kv_type_name(kernels::KvType type) {
-  return type == kernels::KvType::kF32 ? "f32" : "f16";
-}
-
-/// What `numoe worker` of one rank is called with.
-std::vector<std::string> worker_arguments(const worker::RankHostOptions& rank,
-                                          const std::string& endpoint, uint64_t incarnation) {
-  std::vector<std::string> arguments = {"numoe", "worker", rank.model_path};
-  const auto add = [&](const char* name, const std::string& value) {
-    // One word, because a value like -1 would look like an option.
-    arguments.push_back(base::cat(name, "=", value));
-  };
-  add("--rank", base::cat(rank.rank));
-  add("--ranks", base::cat(rank.rank_count));
-  add("--group", rank.group_id);
-  add("--endpoint", endpoint);
-  add("--incarnation", base::cat(incarnation));
-  add("--os-node", base::cat(rank.os_node));
-  add("--cpus", join(rank.cpus));
-  add("--isa", rank.isa);
-  if (rank.kv_type) add("--kv-type", kv_type_name(*rank.kv_type));
-  add("--ctx", base::cat(rank.context));
-  add("--chunk", base::cat(rank.columns_max));
-  add("--arena-dir", rank.arena_directory);
-  add("--exchange", rank.exchange);
-  add("--sequences", base::cat(rank.sequences));
-  if (rank.oversubscribed) arguments.push_back("--oversubscribed");
-  return arguments;
-}
 
 }  // namespace
 
@@ -65,22 +32,21 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
                                                               SignalWatch& signals,
                                                               base::Log& log) {
   std::unique_ptr<ClusterLoop> loop(new ClusterLoop(std::move(options), signals, log));
+  loop->silence_.emplace(loop->options_.silence_max);
   RETURN_IF_ERROR(loop->place());
   worker::RankHostOptions& rank = loop->options_.rank;
   rank.rank = 0;
   rank.rank_count = loop->ranks_;
+  std::string fingerprint;
   {
     // Opened here too: so a bad file or option is one sentence before any process was started, and
     // the broker knows what the workers must have.
     ASSIGN_OR_RETURN(const auto backend, factory(rank));
-    loop->broker_.emplace(broker::BrokerOptions{.incarnation = random_bits(),
-                                                .rank_count = loop->ranks_,
-                                                .model_fingerprint = backend->fingerprint(),
-                                                .requests_max = loop->options_.requests_max});
+    fingerprint = backend->fingerprint();
+    loop->weights_prefix_ = backend->weights_prefix();
   }
   if (loop->options_.before_loading) RETURN_IF_ERROR(loop->options_.before_loading(loop->ranks_));
-  RETURN_IF_ERROR(loop->set_up());
-  RETURN_IF_ERROR(loop->start_workers());
+  RETURN_IF_ERROR(loop->set_up(fingerprint));
   return loop;
 }
 
@@ -90,42 +56,81 @@ base::Status ClusterLoop::place() {
   return {};
 }
 
-base::Status ClusterLoop::set_up() {
+base::Status ClusterLoop::make_directories(const std::string& fingerprint) {
   ASSIGN_OR_RETURN(const shm::ArenaDir arenas,
                    shm::choose_arena_dir({.directory = options_.arena_directory}));
   if (!arenas.warning.empty()) log_.warning(arenas.warning);
-  ASSIGN_OR_RETURN(RunDirectory arena_directory, RunDirectory::create(arenas.directory));
-  arena_directory_.emplace(std::move(arena_directory));
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  ASSIGN_OR_RETURN(const std::string sockets,
-                   proto::ipc_directory(runtime == nullptr ? "" : runtime));
+  if (options_.check_room) RETURN_IF_ERROR(options_.check_room(placement_, arenas));
+  options_.rank.weights_directory = arenas.directory;
+  options_.rank.named_weights = options_.supervised.has_value();
+  const char* variable = std::getenv("XDG_RUNTIME_DIR");
+  const std::string runtime = variable == nullptr ? "" : variable;
+  if (options_.supervised) {
+    RunDirectory::remove_leftovers(arenas.directory);
+    ASSIGN_OR_RETURN(
+        InstanceDirectory instance,
+        InstanceDirectory::take(
+            {.parent = arenas.directory, .runtime = runtime, .fingerprint = fingerprint}));
+    instance_.emplace(std::move(instance));
+    endpoint_ = instance_->endpoint();
+    options_.rank.arena_directory = instance_->path();
+    return {};
+  }
+  ASSIGN_OR_RETURN(RunDirectory run_directory, RunDirectory::create(arenas.directory));
+  run_directory_.emplace(std::move(run_directory));
+  ASSIGN_OR_RETURN(const std::string sockets, proto::ipc_directory(runtime));
   ASSIGN_OR_RETURN(RunDirectory socket_directory, RunDirectory::create(sockets));
   socket_directory_.emplace(std::move(socket_directory));
   ASSIGN_OR_RETURN(endpoint_, proto::ipc_endpoint(socket_directory_->path(), "broker"));
+  options_.rank.arena_directory = run_directory_->path();
+  return {};
+}
+
+base::Status ClusterLoop::set_up(const std::string& fingerprint) {
+  RETURN_IF_ERROR(make_directories(fingerprint));
+  workers_.emplace(WorkerProcessesOptions{.program = options_.program,
+                                          .rank = options_.rank,
+                                          .placement = placement_,
+                                          .endpoint = endpoint_,
+                                          .outlive = options_.supervised},
+                   signals_);
+  using Leftover = WorkerProcesses::Leftover;
+  const Leftover leftover = instance_ ? workers_->take_over(*instance_) : Leftover::kNone;
+  adopted_ = leftover == Leftover::kAdopted;
+  if (adopted_)
+    log_.info("taking over the workers of a server that was killed");
+  else if (leftover == Leftover::kKilled)
+    log_.warning("workers of a server that was killed had other options and were ended");
+  broker_.emplace(broker::BrokerOptions{.incarnation = random_bits(),
+                                        .rank_count = ranks_,
+                                        .model_fingerprint = fingerprint,
+                                        .requests_max = options_.requests_max,
+                                        .replay = options_.supervised.has_value(),
+                                        .adopt = adopted_});
   ASSIGN_OR_RETURN(channel_, proto::bind_broker({.endpoint = endpoint_}));
+  begin_watch();
+  if (!adopted_) return start_workers();
+  adopted_by_ = clock_.now() + kAdoptTime;
   return {};
 }
 
 base::Status ClusterLoop::start_workers() {
-  // A clock that the next start finds later.
-  incarnation_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                           std::chrono::system_clock::now().time_since_epoch())
-                                           .count());
-  for (int rank = 0; rank < ranks_; rank++) {
-    const shm::RankPlacement& place = placement_.ranks[static_cast<size_t>(rank)];
-    worker::RankHostOptions own = options_.rank;
-    own.rank = rank;
-    own.group_id = arena_directory_->id();
-    own.arena_directory = arena_directory_->path();
-    own.os_node = place.os_node;
-    own.cpus = place.cpus;
-    own.oversubscribed = placement_.oversubscribed;
-    ASSIGN_OR_RETURN(ChildProcess process,
-                     ChildProcess::start(options_.program,
-                                         worker_arguments(own, endpoint_, incarnation_), signals_));
-    workers_.push_back(std::move(process));
+  workers_->prepare(random_id());
+  if (instance_) {
+    instance_->clean();
+    // Before the workers, which look whether they are meant.
+    RETURN_IF_ERROR(instance_->write_plan(workers_->plan()));
   }
+  RETURN_IF_ERROR(workers_->start());
+  phase_ = Phase::kRunning;
+  begin_watch();
   return {};
+}
+
+base::Status ClusterLoop::start_again() {
+  adopted_ = false;
+  workers_->clear();
+  return start_workers();
 }
 
 std::optional<std::pair<uint64_t, uint64_t>> ClusterLoop::progress() const {
@@ -141,7 +146,8 @@ std::optional<std::pair<uint64_t, uint64_t>> ClusterLoop::progress() const {
 }
 
 void ClusterLoop::on_loaded() {
-  loaded_ = true;
+  begin_watch();
+  if (std::exchange(loaded_, true)) return;  // the same was said
   if (!ready(0).exchange_note.empty()) log_.warning(ready(0).exchange_note);
   for (int rank = 0; rank < ranks_; rank++) {
     if (!ready(rank).binding_denied) continue;
@@ -154,8 +160,26 @@ void ClusterLoop::on_loaded() {
 void ClusterLoop::wait(std::span<const int> descriptors) {
   std::vector<int> watched(descriptors.begin(), descriptors.end());
   watched.push_back(signals_.descriptor());
+  for (const int descriptor : workers_->descriptors()) watched.push_back(descriptor);
   flush();
+  silence_->on_turn(clock_.now(), kPumpWait);
   channel_->wait(kPumpWait, watched);
+}
+
+std::optional<base::Error> ClusterLoop::take_broker_events() {
+  std::vector<broker::Event> events = broker_->take_events();
+  std::optional<base::Error> lost;
+  for (const broker::Event& event : events)
+    if (const auto* end = std::get_if<broker::GroupLostEvent>(&event)) lost = end->error;
+  for (broker::Event& event : events) {
+    if (std::holds_alternative<broker::GroupReadyEvent>(event)) on_loaded();
+    // Requests that end with the group are told the cause, which is looked for later.
+    const auto* token = std::get_if<broker::TokenEvent>(&event);
+    if (!lost || options_.supervised ||
+        (token != nullptr && token->chunk.finish != proto::Finish::kError))
+      events_.push_back(std::move(event));
+  }
+  return lost;
 }
 
 base::Status ClusterLoop::step() {
@@ -163,17 +187,9 @@ base::Status ClusterLoop::step() {
   receive();
   broker_->on_tick(clock_.now());
   flush();
-  std::vector<broker::Event> events = broker_->take_events();
-  std::optional<base::Error> lost;
-  for (const broker::Event& event : events)
-    if (const auto* end = std::get_if<broker::GroupLostEvent>(&event)) lost = end->error;
-  for (broker::Event& event : events) {
-    if (std::holds_alternative<broker::GroupReadyEvent>(event)) on_loaded();
-    // Requests that end with the group are told the cause, which is looked for below.
-    const auto* token = std::get_if<broker::TokenEvent>(&event);
-    if (!lost || (token != nullptr && token->chunk.finish != proto::Finish::kError))
-      events_.push_back(std::move(event));
-  }
+  std::optional<base::Error> lost = take_broker_events();
+  if (options_.supervised) return watch_group(std::move(lost));
+  using EndedHow = WorkerProcesses::EndedHow;
   if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
   if (lost) return cause_of(*lost);
   // Only now: a worker that gives up says why before it ends.
@@ -181,10 +197,51 @@ base::Status ClusterLoop::step() {
   return {};
 }
 
+base::Status ClusterLoop::watch_group(std::optional<base::Error> lost) {
+  if (phase_ != Phase::kRunning) {
+    go_on_ending();
+    return {};
+  }
+  if (const auto killed = ended_worker(WorkerProcesses::EndedHow::kKilled)) lost = killed;
+  if (!lost) lost = ended_worker(WorkerProcesses::EndedHow::kAnyhow);
+  if (!lost && broker_->adopting() && clock_.now() >= adopted_by_)
+    lost = base::Error{base::Code::kTimeout,
+                       "the workers of the server that was killed did not answer"};
+  if (!lost) return {};
+  give_up(*lost);
+  return *lost;
+}
+
+void ClusterLoop::give_up(const base::Error& error) {
+  if (phase_ != Phase::kRunning) return;
+  phase_ = Phase::kEnding;
+  cause_ = error;
+  kill_at_ = clock_.now() + kEndTime;
+  broker_->give_up_adoption(error.message);
+  for (int rank = 0; rank < ranks_; rank++)
+    broker_->on_peer_lost(workers_->peer(rank), error);  // the first one breaks the group
+  flush();
+  take_broker_events();
+}
+
+void ClusterLoop::go_on_ending() {
+  if (phase_ == Phase::kDown) return;
+  if (const auto killed = ended_worker(WorkerProcesses::EndedHow::kKilled)) cause_ = *killed;
+  if (workers_->all_ended()) {
+    phase_ = Phase::kDown;
+  } else if (clock_.now() >= kill_at_) {
+    workers_->kill();
+  }
+}
+
 void ClusterLoop::receive() {
-  const std::string leader = proto::peer_name("rank-0", incarnation_);
   while (auto received = channel_->receive()) {
-    if (received->peer == leader) heard_at_ = clock_.now();
+    int rank = 0;
+    while (rank < ranks_ && received->peer != workers_->peer(rank)) rank++;
+    // Of a supervised cluster: a late word of a process that has ended must not break its
+    // successor.
+    if (options_.supervised && (rank == ranks_ || phase_ != Phase::kRunning)) continue;
+    if (rank < ranks_) silence_->on_heard(rank, clock_.now());
     broker_->on_message(received->peer, received->message, clock_.now());
   }
 }
@@ -196,41 +253,40 @@ void ClusterLoop::flush() {
   }
 }
 
-std::optional<base::Error> ClusterLoop::ended_worker(EndedHow how) {
-  for (size_t rank = 0; rank < workers_.size(); rank++) {
-    const std::optional<Ending>& ending = workers_[rank].ended();
-    if (!ending || (how == EndedHow::kKilled && ending->signal == 0)) continue;
-    return base::Error{
-        base::Code::kPeerLost,
-        base::cat("worker ", rank, " (process ", workers_[rank].pid(), ") ", ending->text,
-                  options_.when_a_worker_ends.empty() ? "" : "; ", options_.when_a_worker_ends)};
-  }
-  return std::nullopt;
+std::optional<base::Error> ClusterLoop::ended_worker(WorkerProcesses::EndedHow how) {
+  const auto ended = workers_->ended(how);
+  if (!ended) return std::nullopt;
+  const std::string_view advice = options_.when_a_worker_ends;
+  return base::Error{base::Code::kPeerLost, base::cat(*ended, advice.empty() ? "" : "; ", advice)};
 }
 
-// During a long prompt a healthy leader has nothing to say, but it answers between its steps.
-base::Status ClusterLoop::watch_leader() {
+base::Error ClusterLoop::silence_of(const SilenceWatch::Silence& silence, Work work) const {
+  const std::string said = base::cat(workers_->describe(silence.rank), " has said nothing for ",
+                                     silence.duration / 1'000'000'000, " s");
+  if (work == Work::kNone) return {base::Code::kTimeout, said};
+  std::string others;
+  for (int other = 0; other < ranks_; other++)
+    if (other != silence.rank)
+      others +=
+          base::cat(others.empty() ? "; it may wait for " : " or ", workers_->describe(other));
+  return {base::Code::kTimeout,
+          base::cat(said, " while a request runs", others,
+                    "; look whether a process is stopped, or use a smaller --chunk if one step "
+                    "takes that long")};
+}
+
+base::Status ClusterLoop::watch(Work work) {
   const base::TimeNs now = clock_.now();
-  const base::TimeNs silence = now - heard_at_;
-  if (silence >= options_.silence_max)
-    return base::Error{
-        base::Code::kTimeout,
-        base::cat(
-            "worker 0 (process ", worker_pid(0), ") has said nothing for ", silence / 1'000'000'000,
-            " s while a request runs; look whether it is stopped, or use a smaller --chunk if "
-            "one step takes that long")};
-  const base::TimeNs probe_after = options_.silence_max / 8;
-  if (silence >= probe_after && now - probed_at_ >= probe_after) {
-    probed_at_ = now;
-    broker_->request_stats();
-  }
+  if (const auto silence = silence_->check(work, now)) return silence_of(*silence, work);
+  // During a long prompt a healthy leader has nothing to say, but it answers between its steps.
+  if (silence_->wants_probe(now)) broker_->request_stats();
   return {};
 }
 
 base::Error ClusterLoop::cause_of(const base::Error& error) {
   const base::TimeNs end = clock_.now() + kCauseTime;
   do {
-    if (const auto killed = ended_worker(EndedHow::kKilled)) return *killed;
+    if (const auto killed = ended_worker(WorkerProcesses::EndedHow::kKilled)) return *killed;
     channel_->wait(10 * kMillisecond, {});
     while (channel_->receive()) {
     }
@@ -242,19 +298,19 @@ ClusterLoop::~ClusterLoop() {
   if (!channel_) return;
   // Who is still loading cannot hear us; nothing is lost by ending it at once.
   const base::TimeNs end = clock_.now() + (loaded_ ? kStopTime : kStopLoadingTime);
-  const int watched[] = {signals_.descriptor()};
-  const auto all_ended = [&] {
-    return std::all_of(workers_.begin(), workers_.end(),
-                       [](ChildProcess& worker) { return worker.ended().has_value(); });
-  };
   broker_->shut_down("the command has ended");
-  while (!all_ended() && clock_.now() < end) {
+  while (!workers_->all_ended() && clock_.now() < end) {
     flush();
+    std::vector<int> watched = workers_->descriptors();
+    watched.push_back(signals_.descriptor());
     channel_->wait(10 * kMillisecond, watched);
     signals_.asked_to_end();
     receive();
   }
-  workers_.clear();  // kills who did not end
+  workers_->kill();
+  workers_->clear();
+  if (!weights_prefix_.empty())
+    worker::remove_unused_weights(options_.rank.weights_directory, weights_prefix_);
 }
 
 }  // namespace cli

@@ -2,8 +2,16 @@
 //
 // start() returns when the workers run, before they have loaded; from then on the owner calls
 // wait() and step() by turns, and looks at the events. The destructor leaves nothing behind: no
-// process, no shared memory, no socket. An error of step() ends the cluster: it is of no use any
-// more. Start it from the main thread, which the workers' lives hang on. Thread rule: one.
+// process, no shared memory, no socket.
+//
+//   running ──error of step(), give_up()──► ending ──all workers gone──► down ──start_again()──┐
+//      ▲                                                                                       │
+//      └───────────────────────────────────────────────────────────────────────────────────────┘
+//
+// A supervised cluster keeps its broker, with the live requests, and its endpoint over all that,
+// and its workers outlive this process; a later one takes them over. Of one that is not, an error
+// of step() is the end. Start it from the main thread, which the workers' lives hang on. Thread
+// rule: one.
 #pragma once
 
 #include <functional>
@@ -19,11 +27,14 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "broker/broker.h"
-#include "cli/child_process.h"
+#include "cli/instance_directory.h"
 #include "cli/place.h"
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
+#include "cli/silence_watch.h"
+#include "cli/worker_processes.h"
 #include "proto/channel.h"
+#include "shm/arena_dir.h"
 #include "shm/topology.h"
 #include "worker/backend.h"
 
@@ -37,11 +48,15 @@ struct ClusterOptions {
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
   /// Gets the number of ranks before the first is started; may be empty. Its error ends start().
   std::function<base::Status(int)> before_loading = {};
+  /// Whether the memory of all ranks fits, before any of it is taken; may be empty. Its error ends
+  /// start().
+  std::function<base::Status(const shm::Placement&, const shm::ArenaDir&)> check_room = {};
   /// A leader that says nothing for so long while it has something to do is given up. Above the
   /// ranks' own bound on waiting for each other (120 s), which says better who is stuck.
   base::TimeNs silence_max = 300'000'000'000;
   int requests_max = 256;                                         // of the broker
   std::string_view when_a_worker_ends = "run the command again";  // advice; may be empty
+  std::optional<OutliveOptions> supervised = {};  // nothing: the first error ends it
 };
 
 class ClusterLoop {
@@ -55,8 +70,21 @@ class ClusterLoop {
   /// Sends what is to be sent and waits a while for messages, signals, ended workers, or one of
   /// `descriptors` to be readable. The owner takes the signals.
   void wait(std::span<const int> descriptors);
-  /// Hands what came to the broker. Errors: a worker has ended, or the group was lost.
+  /// Hands what came to the broker. Errors: a worker has ended, or the group was lost; told once.
   base::Status step();
+
+  // Of a supervised one.
+  /// Ends the workers, because of this error.
+  void give_up(const base::Error& error);
+  bool is_running() const { return phase_ == Phase::kRunning; }
+  bool is_down() const { return phase_ == Phase::kDown; }
+  /// Why the workers ended, as far as is known when they have: the death of one of them explains
+  /// more than what others say of it. REQUIRES: is_down().
+  const base::Error& cause() const { return cause_; }
+  /// REQUIRES: is_down(). Errors: kSystem.
+  base::Status start_again();
+  /// Workers of a server that was killed were taken over, and have not been given up.
+  bool has_adopted() const { return adopted_; }
 
   broker::Broker& broker() { return *broker_; }
   /// Of the broker since the last call, but for the loss of the group.
@@ -67,9 +95,10 @@ class ClusterLoop {
   std::optional<std::pair<uint64_t, uint64_t>> progress() const;
 
   /// From now on the leader has something to say.
-  void begin_watch() { heard_at_ = clock_.now(); }
-  /// Asks a silent leader for a sign of life. Error: kTimeout, it is given up.
-  base::Status watch_leader();
+  void begin_watch() { silence_->begin(ranks_, clock_.now()); }
+  /// Asks silent workers for a sign of life: the leader while there is work, all while there is
+  /// none. Error: kTimeout, the group is to be given up. REQUIRES: is_ready().
+  base::Status watch(Work work);
 
   /// All ranks have loaded: requests are accepted.
   bool is_ready() const { return broker_->ready(); }
@@ -77,40 +106,50 @@ class ClusterLoop {
   /// What rank `rank` said when it was ready.
   const proto::Ready& ready(int rank) const { return *broker_->rank(rank)->ready; }
   const shm::Placement& placement() const { return placement_; }
-  pid_t worker_pid(int rank) const { return workers_[static_cast<size_t>(rank)].pid(); }
+  pid_t worker_pid(int rank) const { return workers_->pid(rank); }
 
  private:
+  enum class Phase { kRunning, kEnding, kDown };
+
   ClusterLoop(ClusterOptions options, SignalWatch& signals, base::Log& log)
       : options_(std::move(options)), signals_(signals), log_(log) {}
   base::Status place();
-  base::Status set_up();
+  base::Status set_up(const std::string& fingerprint);
+  base::Status make_directories(const std::string& fingerprint);
   base::Status start_workers();
   void flush();
   void receive();
-  /// The group is ready for the first time.
+  /// Takes them from the broker; the error if the group was lost.
+  std::optional<base::Error> take_broker_events();
+  /// The group is ready.
   void on_loaded();
-  enum class EndedHow { kKilled, kAnyhow };
-  /// A sentence about the first worker that has ended so.
-  std::optional<base::Error> ended_worker(EndedHow how);
+  base::Status watch_group(std::optional<base::Error> lost);
+  void go_on_ending();
+  std::optional<base::Error> ended_worker(WorkerProcesses::EndedHow how);
   /// The same error, or the death of a worker if that was its cause.
   base::Error cause_of(const base::Error& error);
+  base::Error silence_of(const SilenceWatch::Silence& silence, Work work) const;
 
   ClusterOptions options_;
   SignalWatch& signals_;
   base::Log& log_;
   base::SteadyClock clock_;
-  base::TimeNs heard_at_ = 0;   // of the leader, for the last time
-  base::TimeNs probed_at_ = 0;  // when it was last asked for a sign of life
+  std::optional<SilenceWatch> silence_;
   int ranks_ = 0;
-  bool loaded_ = false;
+  bool loaded_ = false;   // some time
+  bool adopted_ = false;  // the workers are those of an earlier server
+  base::TimeNs adopted_by_ = 0;
+  Phase phase_ = Phase::kRunning;
+  base::TimeNs kill_at_ = 0;  // while ending
+  base::Error cause_;         // of the last end
   shm::Placement placement_;
-  std::optional<RunDirectory> arena_directory_;
-  std::optional<RunDirectory> socket_directory_;
+  std::optional<RunDirectory> run_directory_, socket_directory_;
+  std::optional<InstanceDirectory> instance_;  // in their place, if supervised
   std::string endpoint_;
-  uint64_t incarnation_ = 0;  // of all workers
+  std::string weights_prefix_;  // of the names of the weight arenas
   std::unique_ptr<proto::Channel> channel_;
   std::optional<broker::Broker> broker_;
-  std::vector<ChildProcess> workers_;  // by rank
+  std::optional<WorkerProcesses> workers_;
   std::vector<broker::Event> events_;  // not yet looked at
 };
 

@@ -46,7 +46,7 @@ base::Status LocalCluster::await_event(const std::function<bool(broker::Event&)>
     for (broker::Event& event : loop_->take_events())
       if (take(event)) return {};
     RETURN_IF_ERROR(pump({}));
-    RETURN_IF_ERROR(loop_->watch_leader());
+    RETURN_IF_ERROR(loop_->watch(Work::kSome));
   }
 }
 

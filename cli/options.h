@@ -103,10 +103,10 @@ struct Options {
   // `cpus` is a list such as "0,2" there; -1 is a thread that is pinned nowhere.
   int64_t sequences = 1;
   bool oversubscribed = false;
-  std::string weights_directory;
+  // Directory of the `serve` that it outlives; empty: it dies with its parent.
+  std::string instance;
+  std::string weights_directory;  // of arenas with names
   bool named_weights = false;
-  std::string
-      instance;  // directory of the `serve` that it outlives; empty: it dies with its parent
 };
 
 struct ParsedOptions {

@@ -26,7 +26,9 @@ shm::File lock_directory(const std::string& path) {
   return std::move(*directory);
 }
 
-void remove_leftovers(const std::string& parent) {
+}  // namespace
+
+void RunDirectory::remove_leftovers(const std::string& parent) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
     const std::string name = entry.path().filename();
@@ -35,15 +37,6 @@ void remove_leftovers(const std::string& parent) {
     if (lock.is_open()) std::filesystem::remove_all(entry.path(), error);
   }
 }
-
-std::string random_id() {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string id;
-  for (uint64_t bits = random_bits(); id.size() < kIdDigits; bits >>= 4) id += kDigits[bits & 15];
-  return id;
-}
-
-}  // namespace
 
 base::Result<RunDirectory> RunDirectory::create(const std::string& parent) {
   remove_leftovers(parent);
@@ -72,6 +65,13 @@ RunDirectory::~RunDirectory() {
 
 uint64_t random_bits() {
   return shm::random_128().first;
+}
+
+std::string random_id() {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string id;
+  for (uint64_t bits = random_bits(); id.size() < kIdDigits; bits >>= 4) id += kDigits[bits & 15];
+  return id;
 }
 
 }  // namespace cli

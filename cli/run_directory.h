@@ -15,6 +15,8 @@ class RunDirectory {
  public:
   /// Makes run-<random> in `parent`, mode 0700, after removing what nobody holds any more.
   static base::Result<RunDirectory> create(const std::string& parent);
+  /// Removes what nobody holds any more.
+  static void remove_leftovers(const std::string& parent);
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&&) = delete;
   ~RunDirectory();
@@ -32,5 +34,7 @@ class RunDirectory {
 
 /// Random bits from the kernel.
 uint64_t random_bits();
+/// [0-9a-f]{12}
+std::string random_id();
 
 }  // namespace cli

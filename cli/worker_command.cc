@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include "base/cat.h"
 #include "base/clock.h"
 #include "cli/commands.h"
@@ -20,6 +22,11 @@ base::Status be_worker(const Options& options, const worker::BackendFactory& fac
   process.rank.arena_directory = options.arena_directory;
   process.rank.os_node = static_cast<int>(options.os_node);
   process.rank.oversubscribed = options.oversubscribed;
+  if (!options.instance.empty())
+    process.instance = {
+        {.directory = options.instance, .orphan_ns = options.orphan_seconds * 1'000'000'000}};
+  // Who reads what we say may end before us.
+  std::signal(SIGPIPE, SIG_IGN);
   ASSIGN_OR_RETURN(process.rank.cpus, parse_ids("--cpus", options.cpus, -1));
   if (options.rank >= options.ranks)
     return base::Error{base::Code::kInvalidArgument, "--rank must be below --ranks"};

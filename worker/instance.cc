@@ -40,6 +40,10 @@ bool is_locked(const shm::File& file) {
 
 }  // namespace
 
+std::string instance_head(uint64_t incarnation, std::string_view group_id) {
+  return base::cat(incarnation, " ", group_id);
+}
+
 shm::File lock_instance(const std::string& directory, Patience patience) {
   const int attempts = patience == Patience::kNone ? 1 : kLockAttempts;
   for (int attempt = 0; attempt < attempts; attempt++) {
@@ -111,6 +115,11 @@ base::Result<InstanceMember> InstanceMember::join(const std::string& directory, 
 
 bool InstanceMember::has_broker() const {
   return is_locked(directory_file_);
+}
+
+bool InstanceMember::is_meant(std::string_view head) const {
+  const auto plan = shm::read_text(base::cat(directory_, "/", kInstancePlan));
+  return plan.ok() && plan->starts_with(base::cat(head, "\n"));
 }
 
 void InstanceMember::leave(const std::string& broker_endpoint) {

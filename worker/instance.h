@@ -2,7 +2,7 @@
 // beyond the life of either.
 //
 //   <arena directory>/serve-<key>.<n>/   locked by the broker while it lives
-//     plan                               what the workers were started with; written by the broker
+//     plan                               which start of the workers, with what; by the broker
 //     worker.<rank>                      locked by that rank while it lives; its pid
 //
 // Workers stay when their broker is killed: they look whether somebody holds the directory, and go
@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@
 namespace worker {
 
 inline constexpr std::string_view kInstancePlan = "plan";  // the file of that name
+/// Its first line: which start of the workers it is about.
+std::string instance_head(uint64_t incarnation, std::string_view group_id);
 
 enum class Patience { kNone, kMoment };
 /// Opens and locks a directory that still has this name; a closed file if that cannot be now. A
@@ -52,6 +55,8 @@ class InstanceMember {
 
   /// Whether somebody holds the directory. A few system calls.
   bool has_broker() const;
+  /// Whether the plan is still about this start; otherwise other workers have taken its place.
+  bool is_meant(std::string_view head) const;
   /// Lets go. The last one of a directory that no broker holds removes it.
   void leave(const std::string& broker_endpoint);
 

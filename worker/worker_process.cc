@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/zmq_channel.h"
+#include "worker/instance.h"
 #include "worker/worker.h"
 
 namespace worker {
@@ -13,6 +14,8 @@ namespace {
 constexpr base::TimeNs kMillisecond = 1'000'000;
 // How long a process without work waits for messages or steps before it looks after itself again.
 constexpr base::TimeNs kIdleWait = 50 * kMillisecond;
+// How often a worker of an instance looks whether somebody holds it.
+constexpr base::TimeNs kLookAfter = 500 * kMillisecond;
 // How long the broker's word may take that explains the end of the group.
 constexpr base::TimeNs kLastWord = 100 * kMillisecond;
 // How long the last words of a failed worker may take to be sent and answered.
@@ -62,25 +65,69 @@ class TimedRunner final : public engine::StepRunner, public StatsSource, public 
   proto::StatsReply times_;
 };
 
+/// Looks now and then whether this worker still has a broker and its place.
+class InstanceWatch {
+ public:
+  InstanceWatch(const WorkerProcessOptions& options, const InstanceMember& member)
+      : head_(instance_head(options.incarnation, options.rank.group_id)),
+        orphan_ns_(options.instance->orphan_ns),
+        member_(member) {}
+
+  enum class Found { kBroker, kNoBroker, kEnd };
+  /// Looks at most twice a second.
+  Found look(base::TimeNs now) {
+    if (now < look_at_) return found_;
+    look_at_ = now + kLookAfter;
+    if (member_.has_broker()) {
+      orphan_since_.reset();
+    } else if (!orphan_since_) {
+      orphan_since_ = now;
+    }
+    const bool alone = orphan_since_ && now - *orphan_since_ >= orphan_ns_;
+    found_ = alone || !member_.is_meant(head_) ? Found::kEnd
+             : orphan_since_                   ? Found::kNoBroker
+                                               : Found::kBroker;
+    return found_;
+  }
+
+ private:
+  const std::string head_;
+  const base::TimeNs orphan_ns_;
+  const InstanceMember& member_;
+  base::TimeNs look_at_ = 0;
+  Found found_ = Found::kBroker;
+  std::optional<base::TimeNs> orphan_since_;
+};
+
+struct ProcessParts {
+  Backend& backend;
+  proto::Channel& channel;
+  const base::Clock& clock;
+  const InstanceMember* member;  // nullptr: it is not of an instance
+};
+
 class Process {
  public:
-  Process(const WorkerProcessOptions& options, Backend& backend, proto::Channel& channel,
-          const base::Clock& clock)
+  Process(const WorkerProcessOptions& options, const ProcessParts& parts)
       : options_(options),
-        backend_(backend),
-        channel_(channel),
-        clock_(clock),
-        runner_(backend, clock),
+        backend_(parts.backend),
+        channel_(parts.channel),
+        clock_(parts.clock),
+        runner_(parts.backend, parts.clock),
         worker_({.node_id = options.node_id,
                  .incarnation = options.incarnation,
                  .rank = options.rank.rank,
                  .rank_count = options.rank.rank_count,
-                 .model_fingerprint = backend.fingerprint(),
-                 .program_version = options.program_version}) {}
+                 .model_fingerprint = parts.backend.fingerprint(),
+                 .program_version = options.program_version,
+                 .group_id = options.rank.group_id}) {
+    if (parts.member != nullptr) watch_.emplace(options, *parts.member);
+  }
 
   base::Status run() {
     using State = Worker::State;
     while (worker_.state() != State::kStopped && worker_.state() != State::kFailed) {
+      if (!look_for_broker()) return {};
       exchange_messages();
       if (worker_.state() == State::kLoading) load();
       worker_.on_tick(clock_.now());
@@ -98,6 +145,15 @@ class Process {
 
  private:
   bool leads() const { return options_.rank.rank == 0; }
+
+  /// False if there is nobody left to work for.
+  bool look_for_broker() {
+    if (!watch_) return true;
+    const InstanceWatch::Found found = watch_->look(clock_.now());
+    if (found == InstanceWatch::Found::kNoBroker && has_broker_) worker_.on_broker_lost();
+    has_broker_ = found == InstanceWatch::Found::kBroker;
+    return found != InstanceWatch::Found::kEnd;
+  }
 
   void exchange_messages() {
     flush();
@@ -166,24 +222,57 @@ class Process {
   const base::Clock& clock_;
   TimedRunner runner_;
   Worker worker_;
+  std::optional<InstanceWatch> watch_;
+  bool has_broker_ = true;
 };
+
+}  // namespace
+
+namespace {
+
+/// The same; an error is logged, because the broker cannot be told.
+template <class Value>
+base::Result<Value> logged(base::Result<Value> result, base::Log& log) {
+  if (!result.ok()) log.error(result.error().message);
+  return result;
+}
+
+struct Surroundings {
+  const BackendFactory& factory;
+  const base::Clock& clock;
+  base::Log& log;
+};
+
+base::Status run_rank(const WorkerProcessOptions& options, const Surroundings& around,
+                      const InstanceMember* member) {
+  ASSIGN_OR_RETURN(
+      const auto channel,
+      logged(proto::connect_worker({.endpoint = options.endpoint},
+                                   proto::peer_name(options.node_id, options.incarnation)),
+             around.log));
+  ASSIGN_OR_RETURN(const auto backend, logged(around.factory(options.rank), around.log));
+  const base::Status ended =
+      Process(options,
+              {.backend = *backend, .channel = *channel, .clock = around.clock, .member = member})
+          .run();
+  // Nobody is left who could do it.
+  if (member != nullptr && !member->has_broker()) backend->release_weights();
+  return ended;
+}
 
 }  // namespace
 
 base::Status run_worker_process(const WorkerProcessOptions& options, const BackendFactory& factory,
                                 const base::Clock& clock, base::Log& log) {
-  const auto channel = proto::connect_worker(
-      {.endpoint = options.endpoint}, proto::peer_name(options.node_id, options.incarnation));
-  if (!channel.ok()) {
-    log.error(channel.error().message);
-    return channel.error();
-  }
-  const auto backend = factory(options.rank);
-  if (!backend.ok()) {
-    log.error(backend.error().message);
-    return backend.error();
-  }
-  return Process(options, **backend, **channel, clock).run();
+  const Surroundings around{factory, clock, log};
+  if (!options.instance) return run_rank(options, around, nullptr);
+  // First of all: who looks for survivors must see all of them.
+  ASSIGN_OR_RETURN(
+      InstanceMember member,
+      logged(InstanceMember::join(options.instance->directory, options.rank.rank), log));
+  const base::Status ended = run_rank(options, around, &member);
+  member.leave(options.endpoint);
+  return ended;
 }
 
 }  // namespace worker

@@ -93,17 +93,19 @@ Ending end_of(ChildProcess& child, SignalWatch& signals) {
 
 TEST(ChildProcesses, SayHowTheyEnded) {
   SignalWatch signals;
-  auto exits = ChildProcess::start("/bin/sh", {"sh", "-c", "exit 3"}, signals);
+  auto exits =
+      ChildProcess::start({.program = "/bin/sh", .arguments = {"sh", "-c", "exit 3"}}, signals);
   ASSERT_TRUE(exits.ok());
   const Ending exited = end_of(*exits, signals);
   EXPECT_EQ(exited.exit_code, 3);
   EXPECT_EQ(exited.signal, 0);
   EXPECT_EQ(exited.text, "ended with exit code 3");
-  auto killed = ChildProcess::start("/bin/sh", {"sh", "-c", "kill -9 $$"}, signals);
+  auto killed =
+      ChildProcess::start({.program = "/bin/sh", .arguments = {"sh", "-c", "kill -9 $$"}}, signals);
   const Ending ending = end_of(*killed, signals);
   EXPECT_EQ(ending.signal, SIGKILL);
   EXPECT_EQ(ending.text, "was killed by signal 9 (Killed)");
-  auto missing = ChildProcess::start("/no/such/program", {"x"}, signals);
+  auto missing = ChildProcess::start({.program = "/no/such/program", .arguments = {"x"}}, signals);
   EXPECT_EQ(end_of(*missing, signals).exit_code, 127);
 }
 
@@ -111,7 +113,8 @@ TEST(ChildProcesses, AreKilledWithTheirObject) {
   SignalWatch signals;
   pid_t pid = 0;
   {
-    auto child = ChildProcess::start("/bin/sh", {"sh", "-c", "while :; do sleep 1; done"}, signals);
+    auto child = ChildProcess::start(
+        {.program = "/bin/sh", .arguments = {"sh", "-c", "while :; do sleep 1; done"}}, signals);
     ASSERT_TRUE(child.ok());
     EXPECT_FALSE(child->ended().has_value());
     pid = child->pid();
@@ -124,7 +127,8 @@ TEST(ChildProcesses, AreKilledWithTheirObject) {
 TEST(ChildProcesses, HaveNoInputAndTheSignalsOfBefore) {
   SignalWatch signals;
   // cat ends at once; SIGTERM, blocked here, must end the shell.
-  auto child = ChildProcess::start("/bin/sh", {"sh", "-c", "cat; kill -TERM $$; exit 5"}, signals);
+  auto child = ChildProcess::start(
+      {.program = "/bin/sh", .arguments = {"sh", "-c", "cat; kill -TERM $$; exit 5"}}, signals);
   EXPECT_EQ(end_of(*child, signals).signal, SIGTERM);
 }
 
