@@ -82,7 +82,9 @@ Response health_page(const GroupStatus& status) {
   if (status.state == GroupStatus::State::kReady) return {.body = "{\"status\":\"ok\"}"};
   JsonWriter json;
   json.begin_object().key("error").begin_object();
-  json.field("code", 503).field("message", state_sentence(status)).field("type", "unavailable_error");
+  json.field("code", 503)
+      .field("message", state_sentence(status))
+      .field("type", "unavailable_error");
   json.end_object();
   add_progress(json, status);
   return page(status, json.end_object().take());
