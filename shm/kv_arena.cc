@@ -201,6 +201,13 @@ base::Result<FoundKvArena> find_kv_arena(const std::string& path, const KvIdenti
   return found;
 }
 
+void empty(FoundKvArena& found) {
+  found.stamp = 0;
+  // Where that fails, making it anew fails too, and says so.
+  while (ftruncate(found.file.fd(), 0) != 0 && errno == EINTR) {
+  }
+}
+
 KvArena::KvArena(Region region) : region_(std::move(region)) {
   header_ = std::launder(reinterpret_cast<const KvArenaHeader*>(region_.data()));
 }

@@ -6,8 +6,9 @@
 //   KvArena::create(found, stamp)   makes it new, zeroed
 //
 // Exactly one process has a KV arena: it holds an exclusive flock on the file, which dies with it.
-// Pools belong together only if their stamps are equal: they were made by one meeting. What is in the file was written by another process, so every field is checked
-// before it is used, and whatever is wrong only means that the cache starts empty.
+// Pools belong together only if their stamps are equal: one meeting made them. What is in the file
+// was written by another process, so every field is checked before it is used, and whatever is
+// wrong only means that the cache starts empty.
 // Thread rule: one thread; the memory of the pool follows the engine's rules.
 #pragma once
 
@@ -83,8 +84,7 @@ Hash128 kv_chain(const Hash128& previous, std::span<const int32_t> tokens);
 
 /// Whether the entry is sealed; acquire, so its fields may be read then.
 bool is_sealed(const KvBlockEntry& entry);
-/// Writes a whole block's identity, the state last. A process that dies anywhere inside leaves an
-/// entry that is not sealed. REQUIRES: not sealed.
+/// The state is written last: who dies inside leaves an entry without a seal. REQUIRES: not sealed.
 void seal_entry(KvBlockEntry& entry, const Hash128& previous, int64_t first_position,
                 std::span<const int32_t> tokens);
 /// Takes the seal away, before anything else of the entry changes.
@@ -92,8 +92,7 @@ void drop_entry(KvBlockEntry& entry);
 /// Whether a sealed entry is what seal_entry() would write; `root` is the chain's beginning.
 bool is_valid(const KvBlockEntry& entry, const Hash128& root);
 
-/// Checks a header against the true size of its file and what is expected. Error: kBrokenFile or
-/// kUnsupported, a sentence without the path.
+/// Checks a header against the true size of its file and what is expected. Errors: a sentence.
 base::Result<void> check_kv_header(const KvArenaHeader& header, uint64_t file_bytes,
                                    const KvIdentity& expected);
 uint64_t checksum_of(const KvArenaHeader& header);
@@ -111,6 +110,9 @@ struct FoundKvArena {
 /// process has it for longer than `wait_ns`; kSystem.
 base::Result<FoundKvArena> find_kv_arena(const std::string& path, const KvIdentity& identity,
                                          int64_t wait_ns);
+
+/// Frees what is not to be kept, before it is made anew.
+void empty(FoundKvArena& found);
 
 struct KvArenaOptions {
   uint64_t stamp = 0;
@@ -134,9 +136,6 @@ class KvArena {
   }
   Bind bind() const { return bind_; }
   const Region& region() const { return region_; }
-
-  /// Takes the name away: the memory goes with its process.
-  void unlink_name() const { unlink_region(region_.path()); }
 
  private:
   explicit KvArena(Region region);

@@ -72,14 +72,17 @@ std::string RankHost::fingerprint() const {
 }
 
 base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  RETURN_IF_ERROR(find_kv());
   ASSIGN_OR_RETURN(exchange_, RankExchange::meet(exchange_options()));
+  if (!exchange_->keeps_kv()) kv_->discard();
   // From here on this thread runs on the rank's node: whoever reserves memory decides where it lies
   // if it cannot be bound.
   if (options_.cpus[0] >= 0) RETURN_IF_ERROR(shm::pin_thread(options_.cpus[0]));
   RETURN_IF_ERROR(exchange_->open());
   RETURN_IF_ERROR(acquire(on_progress));
   RETURN_IF_ERROR(check_rope());
-  RETURN_IF_ERROR(reserve_kv());
+  RETURN_IF_ERROR(kv_->open(exchange_->kv_stamp()));
+  RETURN_IF_ERROR(strict(kv_->arena().bind(), "KV blocks"));
   ASSIGN_OR_RETURN(engine_, engine::RankEngine::start({.model = &model_,
                                                        .plan = plan_,
                                                        .rank = options_.rank,
@@ -138,6 +141,7 @@ RankExchangeOptions RankHost::exchange_options() const {
   options.slice_bytes_max = engine::slice_bytes_max(model_.spec, plan_, shape_.columns_max);
   options.record_bytes_max = engine::step_record_bytes_max(shape_);
   options.oversubscribed = options_.oversubscribed;
+  options.kv_stamp = kv_->stamp();
   options.timeout_ns = kJoinTimeout;
   return options;
 }
@@ -202,22 +206,24 @@ void RankHost::release_weights() {
   weights_.reset();
 }
 
-// Its name goes at once, so that nothing outlives this process.
-base::Status RankHost::reserve_kv() {
-  const size_t kv_bytes =
-      engine::kv_pool_bytes(model_.spec, plan_.ranks[static_cast<size_t>(options_.rank)], kv_type_,
-                            shape_.kv_block_count);
-  const std::string path =
-      base::cat(options_.arena_directory, "/", options_.group_id, ".", options_.rank, ".kv");
-  ASSIGN_OR_RETURN(
-      shm::Region kv,
-      shm::Region::create(path, {.bytes = kv_bytes,
-                                 .node = options_.os_node,
-                                 .huge = options_.huge_pages != shm::HugePages::kOff,
-                                 .small = options_.huge_pages == shm::HugePages::kOff}));
-  shm::unlink_region(path);
+// Before the ranks meet: what an earlier process left decides whether they keep their pools.
+base::Status RankHost::find_kv() {
+  const std::string name = options_.named_kv
+                               ? base::cat("kv.", options_.rank)
+                               : base::cat(options_.group_id, ".", options_.rank, ".kv");
+  ASSIGN_OR_RETURN(RankKv kv,
+                   RankKv::find({.path = base::cat(options_.arena_directory, "/", name),
+                                 .named = options_.named_kv,
+                                 .small_pages = options_.huge_pages == shm::HugePages::kOff,
+                                 .identity = kv_identity({.model = &model_,
+                                                          .plan = &plan_,
+                                                          .ops = ops_,
+                                                          .type = kv_type_,
+                                                          .block_count = shape_.kv_block_count,
+                                                          .rank = options_.rank,
+                                                          .os_node = options_.os_node})}));
   kv_.emplace(std::move(kv));
-  return strict(kv_->bind(), "KV blocks");
+  return {};
 }
 
 std::string placement_text(shm::Bind bind, int node) {
@@ -232,7 +238,7 @@ std::string placement_text(shm::Bind bind, int node) {
 }
 
 proto::PlacementReply RankHost::placement() const {
-  CHECK(weights_ && kv_, "placement before load");
+  CHECK(weights_ && kv_ && kv_->is_open(), "placement before load");
   proto::PlacementReply reply = placement_report(
       {.os_node = options_.os_node,
        .map = &map_,
@@ -247,14 +253,19 @@ proto::PlacementReply RankHost::placement() const {
 RankReport RankHost::report() const {
   RankReport report;
   report.weight_bytes = map_.bytes;
-  if (kv_) report.kv_bytes = kv_->bytes();
+  if (kv_ && kv_->is_open()) {
+    report.kv_bytes = kv_->bytes();
+    report.kv_blocks_found = kv_->found_blocks();
+    report.kv_note = kv_->note();
+  }
   if (weights_) {
     report.attached_bytes = weights_->attached ? map_.bytes : 0;
     report.content = weights_->arena.header().content;
     const auto pages = shm::page_report(weights_->arena.region().data());
     if (pages.ok()) report.huge_page_bytes = pages->huge_bytes;
   }
-  if (weights_ && kv_) report.bind = std::max(weights_bind(), kv_->bind());
+  if (weights_ && kv_ && kv_->is_open())
+    report.bind = std::max(weights_bind(), kv_->arena().bind());
   if (exchange_) {
     report.exchange = exchange_->kind();
     report.exchange_note = exchange_->note();

@@ -21,6 +21,7 @@
 #include "shm/arena.h"
 #include "shm/region.h"
 #include "worker/rank_exchange.h"
+#include "worker/rank_kv.h"
 #include "worker/weight_arena.h"
 #include "worker/weight_names.h"
 
@@ -42,6 +43,7 @@ struct RankHostOptions {
   std::vector<int> cpus = {-1};   // of the compute threads
   std::string exchange = "auto";  // with the other ranks: auto, shm or zmq
   bool oversubscribed = false;    // threads share CPUs: sleep soon instead of spinning
+  bool named_kv = false;          // the KV cache stays for the next process of this rank
 
   // Where the weights lie; worker/weight_arena.h says how they are found.
   std::string weights_directory;  // of this user's named arenas, exists; empty: none is looked for
@@ -59,8 +61,10 @@ struct RankReport {
   uint64_t attached_bytes = 0;            // of the weights, found loaded
   shm::Hash128 content;                   // this rank's share of the model's content
   shm::Bind bind = shm::Bind::kNotAsked;  // the worse of weights and KV cache
-  std::string exchange;       // with the other ranks: shm or zmq; empty for a single rank
-  std::string exchange_note;  // a warning for people; may be empty
+  std::string exchange;         // with the other ranks: shm or zmq; empty for a single rank
+  std::string exchange_note;    // a warning for people; may be empty
+  int32_t kv_blocks_found = 0;  // sealed by an earlier process; rank 0
+  std::string kv_note;          // why the KV cache of an earlier process is not kept; may be empty
   engine::RankStats engine;
 };
 
@@ -88,6 +92,9 @@ class RankHost {
   /// succeeded, not rank 0. Errors: the group has ended.
   base::Result<bool> follow(base::TimeNs slice_ns) { return follower_->run_one(slice_ns); }
 
+  /// What the KV cache holds beyond the life of sequences. REQUIRES: load() succeeded, rank 0.
+  SealedBlocks* sealed_blocks() { return kv_->sealed(); }
+
   RankReport report() const;
   /// REQUIRES: load() succeeded, between steps.
   proto::PlacementReply placement() const;
@@ -105,7 +112,7 @@ class RankHost {
   base::Status acquire(const std::function<void(uint64_t, uint64_t)>& on_progress);
   base::Result<shm::Hash128> load_into(shm::Arena& arena,
                                        const std::function<void(uint64_t, uint64_t)>& on_progress);
-  base::Status reserve_kv();
+  base::Status find_kv();
   /// An error if memory could not be bound and was to be.
   base::Status strict(shm::Bind bind, std::string_view what) const;
   shm::Bind weights_bind() const;
@@ -122,7 +129,7 @@ class RankHost {
   // In this order: the engine uses everything before it.
   std::unique_ptr<RankExchange> exchange_;
   std::optional<WeightArena> weights_;
-  std::optional<shm::Region> kv_;
+  std::optional<RankKv> kv_;
   std::unique_ptr<engine::RankEngine> engine_;
   std::unique_ptr<engine::LeaderRunner> leader_;
   std::unique_ptr<engine::Follower> follower_;

@@ -49,17 +49,21 @@ base::Result<RankKv> RankKv::find(RankKvOptions options) {
   return kv;
 }
 
-base::Status RankKv::open(Then then, uint64_t stamp) {
-  if (then == Then::kKeep) {
-    ASSIGN_OR_RETURN(shm::KvArena arena, shm::KvArena::adopt(std::move(found_)));
-    arena_.emplace(std::move(arena));
-  } else {
-    if (found_.stamp != 0) note_ = "what was there is not kept: another rank has lost its part";
-    ASSIGN_OR_RETURN(shm::KvArena arena,
-                     shm::KvArena::create(std::move(found_),
-                                          {.stamp = stamp, .small_pages = options_.small_pages}));
-    arena_.emplace(std::move(arena));
-  }
+void RankKv::discard() {
+  if (found_.stamp != 0) note_ = "what was there is not kept: another rank has lost its part";
+  found_.stamp = 0;
+  shm::empty(found_);
+}
+
+base::Status RankKv::open(uint64_t stamp) {
+  CHECK(found_.stamp == 0 || found_.stamp == stamp, "a pool that the group does not keep");
+  base::Result<shm::KvArena> arena =
+      found_.stamp != 0
+          ? shm::KvArena::adopt(std::move(found_))
+          : shm::KvArena::create(std::move(found_),
+                                 {.stamp = stamp, .small_pages = options_.small_pages});
+  if (!arena.ok()) return arena.error();
+  arena_.emplace(std::move(*arena));
   if (options_.identity.rank != 0) return {};
   sealed_.emplace(arena_->entries(), shm::kv_chain_root(options_.identity));
   found_blocks_ = sealed_->sealed_count();

@@ -1,7 +1,8 @@
 // The KV pool of one rank from the search for an old one to the engine's memory.
 //
-//   find()   before the ranks meet: is there a pool of an earlier life, and of which stamp
-//   open()   after it: all keep theirs, or all make new ones
+//   find()      before the ranks meet: is there a pool of an earlier life, and of which stamp
+//   discard()   after it, unless all keep theirs: frees its memory before the weights come
+//   open()      the pool that was found, or a new one
 //
 // With a name the pool stays for the next process of this rank; without one it goes with this one.
 // Rank 0 also has the index of sealed blocks. Thread rule: one thread.
@@ -47,10 +48,13 @@ class RankKv {
   /// Of the pool that was found; 0: none that can be kept.
   uint64_t stamp() const { return found_.stamp; }
 
-  enum class Then { kKeep, kMakeNew };
-  /// On the thread whose node it is. `stamp` is the group's. Errors: kNoSpace, kSystem,
-  /// kBrokenFile.
-  base::Status open(Then then, uint64_t stamp);
+  /// What was found is of no use to the group.
+  void discard();
+  /// On the thread whose node it is. `stamp` is the group's, that of the pool that was found if it
+  /// was not discarded. Errors: kNoSpace, kSystem, kBrokenFile.
+  base::Status open(uint64_t stamp);
+
+  bool is_open() const { return arena_.has_value(); }
 
   // REQUIRES: open() succeeded.
   std::byte* data() const { return arena_->pool().data(); }
