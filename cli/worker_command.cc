@@ -22,6 +22,7 @@ base::Status be_worker(const Options& options, const worker::BackendFactory& fac
   process.rank.arena_directory = options.arena_directory;
   process.rank.os_node = static_cast<int>(options.os_node);
   process.rank.oversubscribed = options.oversubscribed;
+  process.rank.named_kv = !options.instance.empty();
   if (!options.instance.empty())
     process.instance = {
         {.directory = options.instance, .orphan_ns = options.orphan_seconds * 1'000'000'000}};

@@ -27,6 +27,7 @@ class RankHostBackend final : public Backend {
     return host_->load(on_progress);
   }
   engine::StepRunner& runner() override { return host_->runner(); }
+  SealedBlocks* sealed_blocks() override { return host_->sealed_blocks(); }
   base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }
   RankReport report() const override { return host_->report(); }
   std::string weights_prefix() const override { return host_->weights_prefix(); }

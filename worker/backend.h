@@ -31,6 +31,8 @@ class Backend {
   // REQUIRES: load() succeeded.
   /// Rank 0.
   virtual engine::StepRunner& runner() = 0;
+  /// Rank 0: what its KV cache holds beyond the life of sequences; nullptr: nothing.
+  virtual SealedBlocks* sealed_blocks() { return nullptr; }
   /// Other ranks: runs the next step if one comes within `slice`. Errors: the group has ended.
   virtual base::Result<bool> follow(base::TimeNs slice) = 0;
   virtual RankReport report() const = 0;
