@@ -50,6 +50,7 @@ struct GroupStatus {
   int64_t context = 0, vocabulary = 0;       // once it was ready
   std::string reason = {};                   // why it is not ready, if something failed
   int retry_seconds = 2;                     // when asking again makes sense
+  bool stalled = false;  // there is work, and the workers did not move for too long
 };
 
 class Gate {

@@ -95,6 +95,8 @@ base::Status serve(Context& context) {
                         .slots_max = slots_max,
                         .drain_time = options.drain_seconds * broker::kSecond};
   loop.cluster.rank.sequences = static_cast<int>(options.parallel);
+  loop.cluster.silence_max = options.hang_seconds * broker::kSecond;
+  loop.cluster.supervised = {{.orphan_ns = options.orphan_seconds * broker::kSecond}};
   loop.when_ready = base::cat("the model is ready; try: curl ", server->url(), "/v1/completions ",
                               keys.required() ? "-H 'Authorization: Bearer KEY' " : "",
                               "-H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon a "

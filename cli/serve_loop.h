@@ -1,10 +1,11 @@
 // The thread of `numoe serve` that runs the cluster: it starts the workers, moves requests between
 // the gate and the broker, starts a lost group again, and ends on a signal when all is answered.
 //
-// The first signal drains: nothing new is accepted, what runs may end within a bound. The second
-// one ends at once. A group that was ready once is started again for ever, after 1, 2, 4, … 30 s;
-// one that never was gives up, at once if it says what is wrong, else after a few attempts. Thread
-// rule: the main thread.
+// A group that is lost is started again at once, after 1, 2, 4, … 30 s if the one before was lost
+// soon after it was ready; clients wait meanwhile, their answers go on. One that hangs is lost,
+// too. A group that never was ready is given up after a few attempts, at once if it says what is
+// wrong. The first signal drains: nothing new is accepted, what runs may end within a bound. The
+// second one ends at once. Thread rule: the main thread.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,7 @@
 #include "broker/http/server.h"
 #include "broker/reception.h"
 #include "cli/cluster_loop.h"
+#include "cli/progress.h"
 #include "cli/signal_watch.h"
 
 namespace cli {
@@ -48,15 +50,17 @@ class ServeLoop {
  private:
   enum class Ended { kNo, kDrained, kCut };
 
-  /// Until the group is lost, which is the error, or the end.
+  /// Until the end; errors: the group is given up.
   base::Result<Ended> live(ClusterLoop& loop);
-  /// The time without a group before the next attempt.
-  Ended pause(base::TimeNs duration);
+  void take_events(ClusterLoop& loop);
+  void on_ready(ClusterLoop& loop);
+  /// The group is lost: decides when it is started again. Error: never.
+  base::Status on_loss(ClusterLoop& loop, const base::Error& error);
+  base::Status start_when_down(ClusterLoop& loop);
   /// Looks at signals and at how far draining has come.
   Ended end();
   void update_status(const ClusterLoop& loop);
   void set_status();
-  bool gives_up(const base::Error& error, bool has_started) const;
   base::Status finish(Ended ended);
 
   ServeLoopOptions options_;
@@ -64,8 +68,13 @@ class ServeLoop {
   base::SteadyClock clock_;
   broker::Reception reception_;
   broker::GroupStatus status_;
-  bool was_ready_ = false;  // ever
-  int failures_ = 0;        // attempts in a row that were never ready
+  Progress progress_;
+  bool ready_ = false;      // the group that there is now
+  bool was_ready_ = false;  // any
+  base::TimeNs ready_at_ = 0, lost_at_ = 0, start_at_ = 0;
+  int failures_ = 0;   // starts in a row that did not become ready
+  int losses_ = 0;     // in a row, each soon after the start before it
+  bool told_ = false;  // why the group was lost
   std::optional<base::TimeNs> drained_by_;
 };
 

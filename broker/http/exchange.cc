@@ -120,7 +120,7 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
   share.shrink_to(body.size());
   const ServedModel& model = front_.parts.model;
   switch (destination.route) {
-    case Route::kLive: co_return co_await respond(live_page(), manner, record);
+    case Route::kLive: co_return co_await respond(live_page(status), manner, record);
     case Route::kReady: co_return co_await respond(ready_page(status), manner, record);
     case Route::kHealth: co_return co_await respond(health_page(status), manner, record);
     case Route::kStatus:

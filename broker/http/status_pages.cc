@@ -64,7 +64,8 @@ Response page(const GroupStatus& status, std::string body) {
 
 }  // namespace
 
-Response live_page() {
+Response live_page(const GroupStatus& status) {
+  if (status.stalled) return {.status = 503, .body = "{\"status\":\"stalled\"}"};
   return {.body = "{\"status\":\"ok\"}"};
 }
 

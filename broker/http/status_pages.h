@@ -21,8 +21,8 @@ struct ServedModel {
   std::string architecture = {};
 };
 
-/// 200 as long as the program runs.
-Response live_page();
+/// 200 as long as the program runs and its workers move on with what they have to do.
+Response live_page(const GroupStatus& status);
 /// 200 if requests are accepted now, else 503 with how far loading has come.
 Response ready_page(const GroupStatus& status);
 /// The same in the words of llama-server.
