@@ -20,6 +20,8 @@ base::Status dispatch(Context& context) {
     case Command::kInspect: return inspect(context);
     case Command::kSynth: return synth(context);
     case Command::kProbe: return probe(context);
+    case Command::kStatus: return status(context);
+    case Command::kDoctor: return doctor(context);
     case Command::kTopology: return topology(context);
     case Command::kCompletion: return completion(context);
     case Command::kWorker: break;  // run_app's own

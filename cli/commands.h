@@ -33,6 +33,8 @@ base::Status inspect(Context& context);
 base::Status serve(Context& context);
 base::Status synth(Context& context);
 base::Status probe(Context& context);
+base::Status status(Context& context);
+base::Status doctor(Context& context);
 base::Status topology(Context& context);
 base::Status completion(Context& context);
 base::Status be_worker(const Options& options, const worker::BackendFactory& factory,

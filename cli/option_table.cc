@@ -15,7 +15,7 @@ constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
                    kLogits = bit(Command::kLogits), kTokenize = bit(Command::kTokenize),
                    kDetokenize = bit(Command::kDetokenize), kPerplexity = bit(Command::kPerplexity),
                    kInspect = bit(Command::kInspect), kSynth = bit(Command::kSynth),
-                   kProbe = bit(Command::kProbe), kTopology = bit(Command::kTopology),
+                   kProbe = bit(Command::kProbe), kStatus = bit(Command::kStatus), kDoctor = bit(Command::kDoctor), kTopology = bit(Command::kTopology),
                    kCompletion = bit(Command::kCompletion), kWorker = bit(Command::kWorker);
 constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity;
 constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
@@ -30,6 +30,8 @@ constexpr CommandRow kCommands[] = {
     {Command::kInspect, "inspect", "what a model file holds"},
     {Command::kSynth, "synth", "write a model of a known shape with synthetic weights"},
     {Command::kProbe, "probe", "measure this machine: memory, caches, exchange"},
+    {Command::kStatus, "status", "ask a running server how it is and where its memory lies"},
+    {Command::kDoctor, "doctor", "settings of this system that make numoe slow, and their cure"},
     {Command::kTopology, "topology", "show the machine, what is allowed of it, and where ranks go"},
     {Command::kCompletion, "completion", "completion script for a shell"},
     {Command::kWorker, "worker", "one rank; started by the others"},
@@ -57,7 +59,7 @@ std::vector<OptionRow> text_rows() {
       {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
        &O::special},
       {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
-      {"--json", "", "one JSON object", kInspect | kProbe | kTopology, &O::json},
+      {"--json", "", "one JSON object", kInspect | kStatus | kDoctor | kProbe | kTopology, &O::json},
   };
 }
 
@@ -113,6 +115,22 @@ std::vector<OptionRow> serve_rows() {
       {"--config", "FILE",
        "options in a section [serve], as in port = 8080; the command line comes first", kServe,
        &O::config_file},
+  };
+}
+
+std::vector<OptionRow> status_rows() {
+  return {
+      {"--placement", "", "also where the memory lies; its pages are looked at for it", kStatus,
+       &O::placement},
+      {"--url", "URL", "of the server, as in http://127.0.0.1:8080; before --host and --port",
+       kStatus, &O::url},
+      {"--host", "ADDRESS", "of the server", kStatus, &O::host},
+      {"--port", "PORT", "of the server", kStatus, &O::port, 1, 65535},
+      {"--api-key-file", "FILE", "with the key to send, the first if there are several", kStatus,
+       &O::api_key_file},
+      {"--arena-dir", "DIR",
+       "where weights would lie in shared memory; without it /run/numoe or /dev/shm", kDoctor,
+       &O::arena_directory},
   };
 }
 
@@ -216,7 +234,7 @@ std::vector<OptionRow> worker_rows() {
 
 std::vector<OptionRow> option_rows() {
   std::vector<OptionRow> rows;
-  for (const auto& group : {text_rows(), serve_rows(), sampling_rows(), cluster_rows(),
+  for (const auto& group : {text_rows(), serve_rows(), status_rows(), sampling_rows(), cluster_rows(),
                             synth_rows(), tool_rows(), worker_rows()})
     rows.insert(rows.end(), group.begin(), group.end());
   return rows;

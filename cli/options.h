@@ -23,6 +23,8 @@ enum class Command {
   kInspect,
   kSynth,
   kProbe,
+  kStatus,
+  kDoctor,
   kTopology,
   kCompletion,
   kWorker
@@ -80,6 +82,8 @@ struct Options {
   int64_t orphan_seconds = 60;  // workers wait so long for another broker
   bool keep_weights = false;
   int64_t hang_seconds = 300;
+  std::string url;  // of a server that is asked; empty: by host and port
+  bool placement = false;
   std::string config_file;  // its values are among the others already
 
   // Synthetic models.
