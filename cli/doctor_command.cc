@@ -18,6 +18,11 @@ base::Result<std::vector<shm::Finding>> check_up_here(const Options& options) {
   return shm::check_up(facts);
 }
 
+std::vector<std::string> start_warnings_here(const Options& options) {
+  const auto findings = check_up_here(options);
+  return findings.ok() ? shm::start_warnings(*findings) : std::vector<std::string>();
+}
+
 std::string findings_text(const std::vector<shm::Finding>& findings) {
   std::vector<shm::Finding> sorted = findings;
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -14,6 +14,9 @@ namespace cli {
 /// What is found on this machine with the options' arena directory. Error: no topology.
 base::Result<std::vector<shm::Finding>> check_up_here(const Options& options);
 
+/// What `serve` says about this machine when it starts; nothing if it cannot be looked at.
+std::vector<std::string> start_warnings_here(const Options& options);
+
 /// Worst first, each with why and cure on lines of their own.
 std::string findings_text(const std::vector<shm::Finding>& findings);
 

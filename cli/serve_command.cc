@@ -12,6 +12,7 @@
 #include "broker/http/api_keys.h"
 #include "broker/http/server.h"
 #include "cli/commands.h"
+#include "cli/doctor_report.h"
 #include "cli/input.h"
 #include "cli/serve_loop.h"
 #include "model/chat_template.h"
@@ -101,6 +102,8 @@ base::Status serve(Context& context) {
                               keys.required() ? "-H 'Authorization: Bearer KEY' " : "",
                               "-H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon a "
                               "time\", \"max_tokens\": 50}'");
+  for (const std::string& line : start_warnings_here(options))
+    context.log.warning(line);
   return ServeLoop(std::move(loop), {context.factory, context.signals, context.log, *gate, *server})
       .run();
 }

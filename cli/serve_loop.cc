@@ -1,11 +1,14 @@
 #include "cli/serve_loop.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "base/cat.h"
+#include "cli/options.h"
 
 namespace cli {
 
@@ -51,6 +54,12 @@ ServeLoop::ServeLoop(ServeLoopOptions options, ServeLoopParts parts)
     : options_(std::move(options)),
       parts_(parts),
       reception_(parts.gate, options_.slots_max),
+      watch_({parts.gate, parts.log,
+              [](const std::string& table) { std::fputs(table.c_str(), stderr); }},
+             {.version = version(),
+              .pid = getpid(),
+              .started_at = clock_.now(),
+              .answers_max = options_.slots_max}),
       progress_(stderr, style_for(stderr), "loading") {
   options_.cluster.when_a_worker_ends = {};
   // Those that were cancelled and have not ended yet are not counted here.
@@ -83,6 +92,7 @@ base::Result<ServeLoop::Ended> ServeLoop::live(ClusterLoop& loop) {
     RETURN_IF_ERROR(start_when_down(loop));
     update_status(loop);
     reception_.take(&loop.broker(), loop.now());
+    watch_.step(&loop.broker(), loop.now(), reception_.live_slots());
   }
 }
 
@@ -90,6 +100,7 @@ void ServeLoop::take_events(ClusterLoop& loop) {
   for (broker::Event& event : loop.take_events()) {
     // It moves on after all.
     if (std::holds_alternative<broker::TokenEvent>(event)) status_.stalled = false;
+    watch_.on_event(event);
     reception_.on_event(event);
   }
   if (reception_.live_slots() == 0) status_.stalled = false;
@@ -104,6 +115,7 @@ void ServeLoop::on_ready(ClusterLoop& loop) {
                                          tenths(ready_at_ - lost_at_), " s after they were lost")
                              : options_.when_ready);
   was_ready_ = true;
+  watch_.on_ready(rank_statuses(loop), loop.broker());
 }
 
 base::Status ServeLoop::on_loss(ClusterLoop& loop, const base::Error& error) {

@@ -20,6 +20,7 @@
 #include "cli/cluster_loop.h"
 #include "cli/progress.h"
 #include "cli/signal_watch.h"
+#include "cli/status_watch.h"
 
 namespace cli {
 
@@ -68,6 +69,7 @@ class ServeLoop {
   base::SteadyClock clock_;
   broker::Reception reception_;
   broker::GroupStatus status_;
+  StatusWatch watch_;
   Progress progress_;
   bool ready_ = false;      // the group that there is now
   bool was_ready_ = false;  // any

@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "cli/placement_table.h"
+#include "shm/machine_facts.h"
 
 namespace cli {
 
@@ -13,6 +14,19 @@ namespace {
 constexpr base::TimeNs kStatsEvery = 1'000'000'000;
 
 }  // namespace
+
+std::vector<broker::RankStatus> rank_statuses(const ClusterLoop& loop) {
+  std::vector<broker::RankStatus> ranks;
+  for (int rank = 0; rank < loop.ranks(); rank++) {
+    const shm::RankPlacement& place = loop.placement().ranks[static_cast<size_t>(rank)];
+    ranks.push_back({.rank = rank,
+                     .os_node = place.os_node,
+                     .pid = loop.worker_pid(rank),
+                     .cpus = shm::cpu_list(place.cpus),
+                     .ready = loop.ready(rank)});
+  }
+  return ranks;
+}
 
 void StatusWatch::on_ready(std::vector<broker::RankStatus> ranks, broker::Broker& broker) {
   if (std::exchange(was_ready_, true)) {

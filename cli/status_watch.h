@@ -7,11 +7,13 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/gate.h"
+#include "cli/cluster_loop.h"
 
 namespace cli {
 
@@ -21,10 +23,16 @@ struct StatusWatchParts {
   std::function<void(const std::string&)> print_table;  // gets the table when ready
 };
 
+/// What the loop knows of its workers. REQUIRES: the group is ready.
+std::vector<broker::RankStatus> rank_statuses(const ClusterLoop& loop);
+
 class StatusWatch {
  public:
   StatusWatch(StatusWatchParts parts, broker::ServerStatus known)
-      : parts_(std::move(parts)), server_(std::move(known)) {}
+      : parts_(std::move(parts)), server_(std::move(known)) {
+    server_.now = server_.started_at;
+    parts_.gate.set_server(server_);
+  }
 
   /// Ranks as they are now, when the group is ready.
   void on_ready(std::vector<broker::RankStatus> ranks, broker::Broker& broker);
