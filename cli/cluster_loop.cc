@@ -37,16 +37,11 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
   worker::RankHostOptions& rank = loop->options_.rank;
   rank.rank = 0;
   rank.rank_count = loop->ranks_;
-  std::string fingerprint;
-  {
-    // Opened here too: so a bad file or option is one sentence before any process was started, and
-    // the broker knows what the workers must have.
-    ASSIGN_OR_RETURN(const auto backend, factory(rank));
-    fingerprint = backend->fingerprint();
-    loop->weights_prefix_ = backend->weights_prefix();
-  }
+  // Opened here too: so a bad file or option is one sentence before any process was started, and
+  // the broker knows what the workers must have.
+  ASSIGN_OR_RETURN(const auto backend, factory(rank));
   if (loop->options_.before_loading) RETURN_IF_ERROR(loop->options_.before_loading(loop->ranks_));
-  RETURN_IF_ERROR(loop->set_up(fingerprint));
+  RETURN_IF_ERROR(loop->set_up(*backend));
   return loop;
 }
 
@@ -60,23 +55,27 @@ base::Status ClusterLoop::make_directories(const std::string& fingerprint) {
   ASSIGN_OR_RETURN(const shm::ArenaDir arenas,
                    shm::choose_arena_dir({.directory = options_.arena_directory}));
   if (!arenas.warning.empty()) log_.warning(arenas.warning);
-  if (options_.check_room) RETURN_IF_ERROR(options_.check_room(placement_, arenas));
+  std::string parent = arenas.directory;
+  if (arenas.hugetlb) {
+    // Whose pages are too large for small files.
+    ASSIGN_OR_RETURN(const shm::ArenaDir others, shm::choose_arena_dir({}));
+    parent = others.directory;
+  }
   options_.rank.weights_directory = arenas.directory;
   options_.rank.named_weights = options_.supervised.has_value();
   const char* variable = std::getenv("XDG_RUNTIME_DIR");
   const std::string runtime = variable == nullptr ? "" : variable;
   if (options_.supervised) {
-    RunDirectory::remove_leftovers(arenas.directory);
-    ASSIGN_OR_RETURN(
-        InstanceDirectory instance,
-        InstanceDirectory::take(
-            {.parent = arenas.directory, .runtime = runtime, .fingerprint = fingerprint}));
+    RunDirectory::remove_leftovers(parent);
+    ASSIGN_OR_RETURN(InstanceDirectory instance,
+                     InstanceDirectory::take(
+                         {.parent = parent, .runtime = runtime, .fingerprint = fingerprint}));
     instance_.emplace(std::move(instance));
     endpoint_ = instance_->endpoint();
     options_.rank.arena_directory = instance_->path();
     return {};
   }
-  ASSIGN_OR_RETURN(RunDirectory run_directory, RunDirectory::create(arenas.directory));
+  ASSIGN_OR_RETURN(RunDirectory run_directory, RunDirectory::create(parent));
   run_directory_.emplace(std::move(run_directory));
   ASSIGN_OR_RETURN(const std::string sockets, proto::ipc_directory(runtime));
   ASSIGN_OR_RETURN(RunDirectory socket_directory, RunDirectory::create(sockets));
@@ -86,7 +85,22 @@ base::Status ClusterLoop::make_directories(const std::string& fingerprint) {
   return {};
 }
 
-base::Status ClusterLoop::set_up(const std::string& fingerprint) {
+// Workers that were taken over have their memory.
+base::Status ClusterLoop::check_room(const worker::Backend& backend) {
+  worker::RoomQuestion question{.weights_directory = options_.rank.weights_directory,
+                                .group_directory = options_.rank.arena_directory,
+                                .huge_pages = options_.rank.huge_pages,
+                                .mlock = options_.rank.mlock};
+  for (const shm::RankPlacement& place : placement_.ranks)
+    question.os_nodes.push_back(place.os_node);
+  ASSIGN_OR_RETURN(const std::string warning, backend.check_room(question));
+  if (!warning.empty()) log_.warning(warning);
+  return {};
+}
+
+base::Status ClusterLoop::set_up(const worker::Backend& backend) {
+  const std::string fingerprint = backend.fingerprint();
+  weights_prefix_ = backend.weights_prefix();
   RETURN_IF_ERROR(make_directories(fingerprint));
   workers_.emplace(WorkerProcessesOptions{.program = options_.program,
                                           .rank = options_.rank,
@@ -101,6 +115,7 @@ base::Status ClusterLoop::set_up(const std::string& fingerprint) {
     log_.info("taking over the workers of a server that was killed");
   else if (leftover == Leftover::kKilled)
     log_.warning("workers of a server that was killed had other options and were ended");
+  if (!adopted_) RETURN_IF_ERROR(check_room(backend));
   broker_.emplace(broker::BrokerOptions{.incarnation = random_bits(),
                                         .rank_count = ranks_,
                                         .model_fingerprint = fingerprint,

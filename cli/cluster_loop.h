@@ -34,7 +34,6 @@
 #include "cli/silence_watch.h"
 #include "cli/worker_processes.h"
 #include "proto/channel.h"
-#include "shm/arena_dir.h"
 #include "shm/topology.h"
 #include "worker/backend.h"
 
@@ -48,9 +47,6 @@ struct ClusterOptions {
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
   /// Gets the number of ranks before the first is started; may be empty. Its error ends start().
   std::function<base::Status(int)> before_loading = {};
-  /// Whether the memory of all ranks fits, before any of it is taken; may be empty. Its error ends
-  /// start().
-  std::function<base::Status(const shm::Placement&, const shm::ArenaDir&)> check_room = {};
   /// A leader that says nothing for so long while it has something to do is given up. Above the
   /// ranks' own bound on waiting for each other (120 s), which says better who is stuck.
   base::TimeNs silence_max = 300'000'000'000;
@@ -114,7 +110,8 @@ class ClusterLoop {
   ClusterLoop(ClusterOptions options, SignalWatch& signals, base::Log& log)
       : options_(std::move(options)), signals_(signals), log_(log) {}
   base::Status place();
-  base::Status set_up(const std::string& fingerprint);
+  base::Status set_up(const worker::Backend& backend);
+  base::Status check_room(const worker::Backend& backend);
   base::Status make_directories(const std::string& fingerprint);
   base::Status start_workers();
   void flush();

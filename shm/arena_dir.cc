@@ -95,6 +95,7 @@ base::Result<ArenaDir> choose_arena_dir(const ArenaDirOptions& options) {
   } else {
     dir.file_system = describe(*mount);
     dir.huge_pages = gives_huge_pages(*mount, options.shmem_enabled);
+    dir.hugetlb = mount->type == "hugetlbfs";
   }
   if (mount.has_value() && mount->type != "tmpfs" && mount->type != "hugetlbfs") {
     dir.warning = base::cat("weights go to ", parent, " on ", mount->type,
@@ -112,18 +113,24 @@ std::vector<ArenaListing> list_arenas(const std::string& directory) {
   while (const dirent* entry = readdir(dir)) {
     const std::string file_name = entry->d_name;
     if (!file_name.ends_with(kSuffix)) continue;
-    const auto file = open_file(base::cat(directory, "/", file_name), O_RDONLY);
+    // Whatever lies there: opening a pipe must not block.
+    const auto file = open_file(base::cat(directory, "/", file_name), O_RDONLY | O_NONBLOCK);
     struct stat status;
-    if (!file.ok() || fstat(file->fd(), &status) != 0) continue;
+    if (!file.ok() || fstat(file->fd(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
     ArenaListing listing;
     listing.name = file_name.substr(0, file_name.size() - sizeof kSuffix + 1);
     listing.file_bytes = static_cast<uint64_t>(status.st_size);
+    listing.allocated_bytes = static_cast<uint64_t>(status.st_blocks) * 512;
+    listing.changed_at = status.st_mtim.tv_sec;
     listing.in_use = !try_lock(*file, Lock::kExclusive);
     if (const auto header = peek_header(*file); header.ok()) {
       listing.state = static_cast<ArenaState>(header->state);
       listing.progress_bytes = header->progress_bytes;
       listing.data_bytes = header->data_bytes;
       listing.keep = header->keep != 0;
+      listing.node = header->node;
+      listing.label = header->label;
+      listing.content = header->content;
       listing.identity = header->identity;
     } else {
       listing.damage = header.error().message;
@@ -138,7 +145,7 @@ std::vector<ArenaListing> list_arenas(const std::string& directory) {
 
 base::Result<void> remove_arena(const std::string& directory, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string path, arena_path(directory, name));
-  ASSIGN_OR_RETURN(const File file, open_file(path, O_RDONLY));
+  ASSIGN_OR_RETURN(const File file, open_file(path, O_RDONLY | O_NONBLOCK));
   if (!try_lock(file, Lock::kExclusive)) {
     return base::Error{base::Code::kUnavailable,
                        base::cat(path, " is in use; end the processes that map it first")};

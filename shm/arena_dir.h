@@ -26,6 +26,7 @@ struct ArenaDir {
   std::string directory;    // of this user, exists
   std::string file_system;  // for people, for example "tmpfs huge=within_size"
   bool huge_pages = false;  // expected; page_report() says what came of it
+  bool hugetlb = false;     // a hugetlbfs: for large files only
   uint64_t free_bytes = 0;
   std::string warning;  // one sentence with the cure; empty if all is well
 };
@@ -37,11 +38,16 @@ base::Result<ArenaDir> choose_arena_dir(const ArenaDirOptions& options);
 struct ArenaListing {
   std::string name;
   uint64_t file_bytes = 0;
-  bool in_use = false;  // somebody holds its lock
+  uint64_t allocated_bytes = 0;  // of memory
+  int64_t changed_at = 0;        // seconds since 1970: made, or loaded anew
+  bool in_use = false;           // somebody holds its lock
   std::string damage;   // why its header is not one; then the fields below say nothing
   ArenaState state = ArenaState::kLoading;
   uint64_t progress_bytes = 0, data_bytes = 0;
   bool keep = false;
+  int node = -1;
+  std::string label;
+  Hash128 content;
   ArenaIdentity identity;
 };
 

@@ -30,6 +30,9 @@ class RankHostBackend final : public Backend {
   SealedBlocks* sealed_blocks() override { return host_->sealed_blocks(); }
   base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }
   RankReport report() const override { return host_->report(); }
+  base::Result<std::string> check_room(const RoomQuestion& question) const override {
+    return worker::check_room(host_->memory(), question);
+  }
   std::string weights_prefix() const override { return host_->weights_prefix(); }
   void release_weights() override { host_->release_weights(); }
   proto::PlacementReply placement() const override { return host_->placement(); }

@@ -39,6 +39,11 @@ class Backend {
   /// Where the memory of this rank lies, looked up page by page.
   virtual proto::PlacementReply placement() const = 0;
 
+  /// Whether the memory of all ranks fits, asked before any is started. A warning for people, or
+  /// nothing. Errors: kNoSpace with numbers; kInvalidArgument.
+  virtual base::Result<std::string> check_room(const RoomQuestion& /*question*/) const {
+    return std::string();
+  }
   /// Names of the weight arenas of all ranks start so; empty: there are none. Known before load().
   virtual std::string weights_prefix() const { return {}; }
   /// Before the process ends for good, with nobody left who could remove them: lets go of the

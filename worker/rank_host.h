@@ -22,6 +22,7 @@
 #include "shm/region.h"
 #include "worker/rank_exchange.h"
 #include "worker/rank_kv.h"
+#include "worker/room.h"
 #include "worker/weight_arena.h"
 #include "worker/weight_names.h"
 
@@ -99,6 +100,8 @@ class RankHost {
   /// REQUIRES: load() succeeded, between steps.
   proto::PlacementReply placement() const;
 
+  /// What all ranks of the group will hold; borrows from this object.
+  GroupMemory memory() const { return {model_, plan_, *ops_, names_, kv_type_, shape_}; }
   /// Names of the arenas of all ranks of this model and plan start so.
   const std::string& weights_prefix() const { return names_.prefix; }
   /// Before a process ends for good: lets go of the weights, and removes them if nobody else uses
