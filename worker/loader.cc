@@ -1,204 +1,242 @@
 #include "worker/loader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/cat.h"
+#include "base/limits.h"
 #include "kernels/finite.h"
 #include "kernels/ops.h"
-#include "shm/checksum.h"
+#include "worker/read_ahead.h"
 
 namespace worker {
 
 namespace {
 
-// One read covers about this much, so that many are in flight and progress is smooth.
-constexpr int64_t kSpanBytes = 1 << 20;
+// What a thread copies, hashes and packs at once: source and panels stay in its second-level cache.
+constexpr int64_t kChunkBytes = 128 << 10;
 
-class SourceFd {
- public:
-  SourceFd() = default;
-  explicit SourceFd(int fd) : fd_(fd) {}
-  SourceFd(SourceFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  SourceFd& operator=(SourceFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~SourceFd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
+/// Some rows of one matrix of one slice: what one read brings.
+struct Span {
+  size_t slice = 0;
+  int64_t matrix = 0;     // from the slice's first
+  FileRows rows;          // in the file
+  int64_t first_row = 0;  // of the matrix as packed, a multiple of kSliceRows
 };
 
-base::Result<SourceFd> open_unchanged(const model::SourceFile& file) {
-  SourceFd fd(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status = {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &status) != 0) {
-    return base::Error{base::Code::kNotFound,
-                       base::cat("cannot open ", file.path, ": ", std::strerror(errno))};
-  }
-  const int64_t mtime = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
-  if (static_cast<uint64_t>(status.st_size) != file.bytes || status.st_ino != file.inode ||
-      mtime != file.mtime_ns) {
-    return base::Error{base::Code::kBrokenFile,
-                       base::cat(file.path, " was changed while it was being loaded; start again")};
-  }
-  return fd;
+int64_t file_row_bytes(const model::TensorInfo& tensor) {
+  return kernels::row_bytes(tensor.type, tensor.row_length());
 }
 
-// Some panels of one matrix of one slice.
-struct Span {
-  const engine::WeightSlice* slice;
-  int64_t matrix;  // from the slice's first
-  int64_t panel_begin, panel_end;
-};
+/// How many rows of a tensor make about `bytes`, in whole blocks.
+int64_t rows_of(const model::TensorInfo& tensor, int64_t bytes) {
+  const int64_t blocks = bytes / (file_row_bytes(tensor) * base::kSliceRows);
+  return std::max<int64_t>(blocks, 1) * base::kSliceRows;
+}
 
-std::vector<Span> spans_of(const engine::WeightMap& map) {
+std::vector<Span> spans_of(const engine::WeightMap& map, size_t span_bytes) {
   std::vector<Span> spans;
-  for (const engine::WeightSlice& slice : map.slices) {
-    const int64_t panels = (slice.rows.size() + kernels::kPanelRows - 1) / kernels::kPanelRows;
-    const int64_t row_bytes = kernels::row_bytes(slice.tensor->type, slice.tensor->row_length());
-    // A transposed matrix needs all its rows in the file for any row of its own.
-    const int64_t step = slice.transposed
-                             ? panels
-                             : std::max<int64_t>(1, kSpanBytes / (row_bytes * kernels::kPanelRows));
+  for (size_t i = 0; i < map.slices.size(); i++) {
+    const engine::WeightSlice& slice = map.slices[i];
     for (int64_t m = 0; m < slice.matrix_count; m++) {
-      for (int64_t p = 0; p < panels; p += step) {
-        spans.push_back({&slice, m, p, std::min(p + step, panels)});
+      const FileRows all = file_rows(slice, m);
+      // A transposed matrix needs all its rows in the file for any row of its own.
+      const int64_t step = slice.transposed
+                               ? std::max<int64_t>(all.end - all.begin, 1)
+                               : rows_of(*all.tensor, static_cast<int64_t>(span_bytes));
+      for (int64_t row = all.begin; row < all.end; row += step) {
+        spans.push_back({.slice = i,
+                         .matrix = m,
+                         .rows = {all.tensor, row, std::min(row + step, all.end)},
+                         .first_row = row - all.begin});
       }
     }
   }
   return spans;
 }
 
-// What the threads of one load share.
+/// What the threads of one load share. Without memory to fill it only hashes.
 class Loading {
  public:
-  Loading(const model::Model& model, std::vector<SourceFd> files, std::vector<Span> spans,
-          std::byte* memory, const LoadOptions& options)
-      : model_(model),
-        files_(std::move(files)),
-        spans_(std::move(spans)),
-        memory_(memory),
-        options_(options) {}
+  Loading(const RankSlices& slices, std::byte* memory, ModelSource& source,
+          const LoadOptions& options)
+      : slices_(slices), memory_(memory), source_(source), options_(options), blocks_(slices) {
+    for (Span& span : spans_of(slices.map, options.span_bytes)) {
+      if (memory_ == nullptr && !blocks_.counts_any(span.slice, span.rows)) continue;
+      extents_.push_back(
+          extent_of(span.rows.tensor, span.rows.begin, blocks_.read_end(span.slice, span.rows)));
+      spans_.push_back(span);
+    }
+    ahead_.emplace(source, extents_,
+                   ReadAheadOptions{.readers = options.reads_ahead,
+                                    .buffers = options.reads_ahead + options.team->size()});
+  }
 
+  base::Result<shm::Hash128> run() {
+    options_.team->run([this](int thread) { run(thread); });
+    if (failed_.load()) return error_;
+    RETURN_IF_ERROR(source_.check_unchanged());
+    return content_;
+  }
+
+ private:
   void run(int thread) {
-    std::vector<std::byte> rows;
-    while (!failed_.load(std::memory_order_relaxed)) {
-      const size_t i = next_.fetch_add(1, std::memory_order_relaxed);
-      if (i >= spans_.size()) return;
-      const base::Status status = load(spans_[i], rows);
+    shm::Hash128 content;
+    ReadBuffer own;
+    while (auto piece = ahead_->take()) {
+      const base::Status status = load(spans_[piece->index], *piece, own, content);
+      ahead_->release(*piece);
       if (!status.ok()) fail(status.error());
       if (thread == 0 && options_.on_progress) {
         options_.on_progress(done_bytes_.load(std::memory_order_relaxed));
       }
     }
+    const std::lock_guard lock(mutex_);
+    add(content_, content);
   }
 
-  // REQUIRES: no thread runs.
-  base::Status result() const {
-    if (failed_) return error_;
+  base::Status load(const Span& span, const ReadAhead::Piece& piece, ReadBuffer& own,
+                    shm::Hash128& content) {
+    const model::TensorInfo& tensor = *span.rows.tensor;
+    if (!piece.bytes.ok()) return read_error(tensor, piece.bytes.error());
+    const engine::WeightSlice& slice = slices_.map.slices[span.slice];
+    const int64_t step =
+        slice.transposed ? span.rows.end - span.rows.begin : rows_of(tensor, kChunkBytes);
+    for (int64_t row = span.rows.begin; row < span.rows.end; row += step) {
+      const FileRows rows{&tensor, row, std::min(row + step, span.rows.end)};
+      const std::byte* bytes =
+          piece.bytes->data() + (row - span.rows.begin) * file_row_bytes(tensor);
+      if (piece.from == ModelSource::From::kCache) {
+        const Extent extent = extent_of(&tensor, row, blocks_.read_end(span.slice, rows));
+        if (own.bytes().size() < extent.bytes) own = ReadBuffer::for_extents_of(extent.bytes);
+        if (own.bytes().empty()) return base::Error{base::Code::kNoSpace, "no memory to read into"};
+        const auto read = source_.read(extent, piece.from, own.bytes());
+        if (!read.ok()) return read_error(tensor, read.error());
+        bytes = read->data();
+      }
+      add(content, blocks_.sum(span.slice, rows, bytes));
+      if (memory_ != nullptr) RETURN_IF_ERROR(pack(span, rows, bytes));
+    }
     return {};
   }
 
- private:
-  base::Status load(const Span& span, std::vector<std::byte>& rows) {
-    const engine::WeightSlice& slice = *span.slice;
-    const int64_t matrix = slice.matrix_begin + span.matrix;
-    const model::TensorInfo& tensor = slice.parts ? *slice.parts[matrix] : *slice.tensor;
-    const int64_t file_row_bytes = kernels::row_bytes(tensor.type, tensor.row_length());
-    const int64_t first = span.panel_begin * kernels::kPanelRows;
-    const int64_t last = std::min(span.panel_end * kernels::kPanelRows, slice.rows.size());
-    const int64_t file_rows = slice.transposed ? slice.row_length : last - first;
-    rows.resize(static_cast<size_t>(file_rows * file_row_bytes));
-    const int64_t file_row = (slice.parts ? 0 : matrix * slice.matrix_rows) +
-                             (slice.transposed ? 0 : slice.rows.begin + first);
-    RETURN_IF_ERROR(read(tensor, file_row * file_row_bytes, rows));
-    if (!kernels::rows_finite(tensor.type, rows.data(), file_rows, tensor.row_length())) {
+  // Rows that start with a panel, and are all of a matrix if it is transposed.
+  base::Status pack(const Span& span, const FileRows& rows, const std::byte* bytes) {
+    const model::TensorInfo& tensor = *rows.tensor;
+    const engine::WeightSlice& slice = slices_.map.slices[span.slice];
+    int64_t count = rows.end - rows.begin;
+    if (!kernels::rows_finite(tensor.type, bytes, count, tensor.row_length())) {
       return base::Error{base::Code::kBrokenFile,
                          base::cat("tensor ", tensor.name,
                                    " holds a scale or weight that is not a finite number; the file "
                                    "is damaged, fetch it again")};
     }
-    if (slice.transposed) rows = engine::transposed_rows(tensor.type, rows, tensor.row_length());
-    const int64_t row_bytes = kernels::row_bytes(slice.type, slice.row_length);
-    std::byte* out = memory_ + slice.offset + static_cast<size_t>(span.matrix) * slice.matrix_bytes;
-    for (int64_t p = span.panel_begin; p < span.panel_end; p++) {
-      const int64_t row = p * kernels::kPanelRows - first;
-      const int64_t count = std::min<int64_t>(kernels::kPanelRows, last - first - row);
-      kernels::pack_panel(slice.layout, slice.type, rows.data() + row * row_bytes,
-                          static_cast<int>(count), slice.row_length,
-                          out + static_cast<size_t>(p) * slice.panel_bytes);
+    std::vector<std::byte> turned;
+    if (slice.transposed) {
+      const auto size = static_cast<size_t>(count * file_row_bytes(tensor));
+      turned = engine::transposed_rows(tensor.type, {bytes, size}, tensor.row_length());
+      bytes = turned.data();
+      count = slice.rows.size();
     }
-    done_bytes_.fetch_add(
-        static_cast<uint64_t>(span.panel_end - span.panel_begin) * slice.panel_bytes,
-        std::memory_order_relaxed);
+    const int64_t row_bytes = kernels::row_bytes(slice.type, slice.row_length);
+    const int64_t first = span.first_row + rows.begin - span.rows.begin;
+    std::byte* out = memory_ + slice.offset +
+                     static_cast<size_t>(span.matrix) * slice.matrix_bytes +
+                     static_cast<size_t>(first / kernels::kPanelRows) * slice.panel_bytes;
+    for (int64_t row = 0; row < count; row += kernels::kPanelRows, out += slice.panel_bytes) {
+      const int64_t panel_rows = std::min<int64_t>(kernels::kPanelRows, count - row);
+      kernels::pack_panel(slice.layout, slice.type, bytes + row * row_bytes,
+                          static_cast<int>(panel_rows), slice.row_length, out);
+    }
+    const auto panels =
+        static_cast<uint64_t>((count + kernels::kPanelRows - 1) / kernels::kPanelRows);
+    done_bytes_.fetch_add(panels * slice.panel_bytes, std::memory_order_relaxed);
     return {};
   }
 
-  base::Status read(const model::TensorInfo& tensor, int64_t offset, std::vector<std::byte>& out) {
-    const int fd = files_[static_cast<size_t>(tensor.file_index)].get();
-    size_t done = 0;
-    while (done < out.size()) {
-      const ssize_t got =
-          ::pread(fd, out.data() + done, out.size() - done,
-                  static_cast<off_t>(tensor.offset + static_cast<uint64_t>(offset) + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        return base::Error{
-            base::Code::kBrokenFile,
+  static Extent extent_of(const model::TensorInfo* tensor, int64_t begin, int64_t end) {
+    const auto row_bytes = static_cast<uint64_t>(file_row_bytes(*tensor));
+    return {.file = tensor->file_index,
+            .offset = tensor->offset + static_cast<uint64_t>(begin) * row_bytes,
+            .bytes = static_cast<size_t>(static_cast<uint64_t>(end - begin) * row_bytes)};
+  }
+
+  base::Error read_error(const model::TensorInfo& tensor, const base::Error& error) const {
+    const auto file = static_cast<size_t>(tensor.file_index);
+    return {base::Code::kBrokenFile,
             base::cat("cannot read tensor ", tensor.name, " of ",
-                      model_.directory->files[static_cast<size_t>(tensor.file_index)].path, ": ",
-                      got < 0 ? std::strerror(errno) : "the file became shorter")};
-      }
-      done += static_cast<size_t>(got);
-    }
-    return {};
+                      slices_.model.directory->files[file].path, ": ", error.message)};
   }
 
   void fail(const base::Error& error) {
+    ahead_->stop();
     const std::lock_guard lock(mutex_);
     if (!failed_.exchange(true)) error_ = error;
   }
 
-  const model::Model& model_;
-  const std::vector<SourceFd> files_;
-  const std::vector<Span> spans_;
+  const RankSlices& slices_;
   std::byte* const memory_;
+  ModelSource& source_;
   const LoadOptions& options_;
+  const ContentBlocks blocks_;
+  std::vector<Span> spans_;
+  std::vector<Extent> extents_;  // [spans]
+  std::optional<ReadAhead> ahead_;
   // shared, atomic
-  std::atomic<size_t> next_{0};          // relaxed: only hands out numbers
   std::atomic<uint64_t> done_bytes_{0};  // relaxed: only shown
   std::atomic<bool> failed_{false};      // error_ is read after all threads ended
   std::mutex mutex_;
-  base::Error error_;  // guarded by mutex_
+  base::Error error_;     // guarded by mutex_
+  shm::Hash128 content_;  // guarded by mutex_
 };
+
+/// Hashes the packed slices, the largest first so that threads end together.
+std::vector<shm::Hash128> checksums_of(const engine::WeightMap& map, const std::byte* memory,
+                                       engine::ThreadTeam& team) {
+  std::vector<shm::Hash128> checksums(map.slices.size());
+  std::vector<size_t> order(map.slices.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater<>{},
+                           [&](size_t i) { return map.slices[i].bytes(); });
+  std::atomic<size_t> next{0};
+  team.run([&](int) {
+    for (size_t n = next.fetch_add(1); n < order.size(); n = next.fetch_add(1)) {
+      const engine::WeightSlice& slice = map.slices[order[n]];
+      if (slice.bytes() == 0) continue;
+      checksums[order[n]] = shm::hash128({memory + slice.offset, slice.bytes()});
+    }
+  });
+  return checksums;
+}
+
+base::Result<shm::Hash128> load(const RankSlices& slices, std::byte* memory,
+                                const LoadOptions& options) {
+  std::unique_ptr<FileSource> files;
+  ModelSource* source = options.source;
+  if (source == nullptr) {
+    ASSIGN_OR_RETURN(files, FileSource::open(*slices.model.directory));
+    source = files.get();
+  }
+  Loading loading(slices, memory, *source, options);
+  return loading.run();
+}
 
 }  // namespace
 
-base::Status load_weights(const model::Model& model, const engine::WeightMap& map,
-                          std::byte* memory, const LoadOptions& options) {
-  std::vector<SourceFd> files;
-  for (const model::SourceFile& file : model.directory->files) {
-    ASSIGN_OR_RETURN(SourceFd fd, open_unchanged(file));
-    files.push_back(std::move(fd));
-  }
-  Loading loading(model, std::move(files), spans_of(map), memory, options);
-  options.team->run([&](int thread) { loading.run(thread); });
-  return loading.result();
+base::Result<LoadResult> load_weights(const RankSlices& slices, std::byte* memory,
+                                      const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const shm::Hash128 content, load(slices, memory, options));
+  return LoadResult{.content = content,
+                    .checksums = checksums_of(slices.map, memory, *options.team)};
+}
+
+base::Result<shm::Hash128> hash_weights(const RankSlices& slices, const LoadOptions& options) {
+  return load(slices, nullptr, options);
 }
 
 uint64_t model_fingerprint(const model::Model& model) {

@@ -13,20 +13,12 @@
 #include "engine/team.h"
 #include "engine/weights.h"
 #include "model/model.h"
-#include "plan/rows.h"
 #include "shm/checksum.h"
+#include "worker/content_hash.h"
 
 namespace worker {
 
 class ModelSource;
-
-/// What one rank loads. Borrows everything.
-struct RankSlices {
-  const model::Model& model;
-  const plan::Plan& plan;
-  int rank;
-  const engine::WeightMap& map;  // map_weights() of the rank's share
-};
 
 struct LoadOptions {
   engine::ThreadTeam* team = nullptr;  // does the work, and touches the memory first
@@ -54,10 +46,6 @@ base::Result<LoadResult> load_weights(const RankSlices& slices, std::byte* memor
 /// Only reads and hashes: LoadResult::content as load_weights() would give it now. The same errors,
 /// but numbers are not looked at.
 base::Result<shm::Hash128> hash_weights(const RankSlices& slices, const LoadOptions& options);
-
-/// The same without hashes.
-base::Status load_weights(const model::Model& model, const engine::WeightMap& map,
-                          std::byte* memory, const LoadOptions& options);
 
 /// 64-bit hash of what the tokens depend on in the file: metadata, tensor table and the files'
 /// identities. Two ranks with the same fingerprint loaded the same model.

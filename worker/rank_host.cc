@@ -162,7 +162,11 @@ base::Status RankHost::acquire(const std::function<void(uint64_t, uint64_t)>& on
   ASSIGN_OR_RETURN(const shm::ArenaPlan plan, plan_weight_arena(map_));
   const WeightSteps steps = {
       .load = [&](shm::Arena& arena) { return load_into(arena, on_progress); },
-      .hash = {},
+      .hash = [&]() -> base::Result<shm::Hash128> {
+        ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
+        const RankSlices slices{model_, plan_, options_.rank, map_};
+        return hash_weights(slices, {.team = team.get(), .on_progress = {}});
+      },
       .on_progress = on_progress};
   ASSIGN_OR_RETURN(WeightArena weights, acquire_weights(options, plan, steps));
   weights_.emplace(std::move(weights));
@@ -178,8 +182,13 @@ base::Result<shm::Hash128> RankHost::load_into(
     arena.set_progress(done);
     if (on_progress) on_progress(done, map_.bytes);
   };
-  RETURN_IF_ERROR(load_weights(model_, map_, arena.data(0), load));
-  return shm::Hash128{};
+  const RankSlices slices{model_, plan_, options_.rank, map_};
+  ASSIGN_OR_RETURN(const LoadResult loaded, load_weights(slices, arena.data(0), load));
+  size_t entry = 0;  // of the arena's table, which has no empty slices
+  for (size_t i = 0; i < map_.slices.size(); i++) {
+    if (map_.slices[i].bytes() > 0) arena.set_checksum(entry++, loaded.checksums[i]);
+  }
+  return loaded.content;
 }
 
 base::Status RankHost::strict(shm::Bind bind, std::string_view what) const {
