@@ -198,7 +198,16 @@ Status refuse_unapplied(const Keys& keys, const CommonNumbers& common,
   ASSIGN_OR_RETURN(const bool causal,
                    keys.metadata().boolean_or(keys.name("attention.causal"), true));
   if (!causal) return keys.unsupported("attention.causal", "is false: not a text generator");
-  if (!keys.has(kWindow) || architecture.reach.near != Reach::kAll) return {};
+  if (architecture.reach.near != Reach::kAll) return {};
+  constexpr std::string_view kWindowBase = "rope.freq_base_swa";
+  if (keys.has(kWindowBase)) {
+    ASSIGN_OR_RETURN(const float base, keys.positive_or("rope.freq_base", 10000));
+    ASSIGN_OR_RETURN(const float own, keys.positive_or(kWindowBase, base));
+    if (own != base) {
+      return keys.unsupported(kWindowBase, cat("is ", own, ", which this program does not apply"));
+    }
+  }
+  if (!keys.has(kWindow)) return {};
   ASSIGN_OR_RETURN(
       const std::vector<int64_t> windows,
       keys.metadata().per_layer(keys.name(kWindow), common.file_layers, 0, kPositionsMax));

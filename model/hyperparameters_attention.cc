@@ -196,6 +196,9 @@ Result<NearLayers> read_reach(const Keys& keys, const CommonNumbers& common, con
   }
   ASSIGN_OR_RETURN(out.near, read_near_layers(keys, common, rule));
   ASSIGN_OR_RETURN(out.rope_base, keys.positive_or("rope.freq_base_swa", rope_base));
+  if (out.rope_base <= 1) {
+    return keys.broken("rope.freq_base_swa", cat("is ", out.rope_base, ", not above one"));
+  }
   return out;
 }
 

@@ -32,7 +32,8 @@ constexpr std::string_view kEndNames[] = {
     "< EOT >",
     "<|EOT|>",
     "<|eos|>",
-    "<|eot|>",
+    "<|eot|>",  // Llama 4, which also has
+    "<|eom|>",
     "<|END_OF_TURN_TOKEN|>",
     "<|endofresponse|>",  // dots.llm1
     "[EOS]",              // Kimi K2, which also has [EOT]

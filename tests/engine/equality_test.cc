@@ -24,12 +24,27 @@ const std::vector<int> kChunks = {0, 1, 3, 16, 33, 64};  // 0: all at once
 
 // One format each, one architecture each, and shapes that do not divide: heads, widths, vocabulary,
 // a norm over all heads. odd-tied-q4_0 is a type without a fast path.
-const std::vector<std::string> kCases = {
-    "qwen3moe-f16",   "qwen3moe-bf16",      "qwen3moe-q8_0",       "qwen3moe-q4_k",
-    "qwen3moe-q6_k",  "olmoe-f32",          "mixtral-f16",         "llama-rope-factors-f16",
-    "odd-tied-q4_0",  "qwen3-tied-f16",     "qwen2-f16",           "qwen2moe-f16",
-    "dots1-f16",      "ernie4_5-moe-f16",   "granitemoe-f16",      "glm4moe-f16",
-    "minimax-m2-f16", "deepseek2-lite-f16", "deepseek2-v3-mla-f16"};
+const std::vector<std::string> kCases = {"qwen3moe-f16",
+                                         "qwen3moe-bf16",
+                                         "qwen3moe-q8_0",
+                                         "qwen3moe-q4_k",
+                                         "qwen3moe-q6_k",
+                                         "olmoe-f32",
+                                         "mixtral-f16",
+                                         "llama-rope-factors-f16",
+                                         "odd-tied-q4_0",
+                                         "qwen3-tied-f16",
+                                         "qwen2-f16",
+                                         "qwen2moe-f16",
+                                         "dots1-f16",
+                                         "ernie4_5-moe-f16",
+                                         "granitemoe-f16",
+                                         "glm4moe-f16",
+                                         "minimax-m2-f16",
+                                         "deepseek2-lite-f16",
+                                         "deepseek2-v3-mla-f16",
+                                         "gpt-oss-f16",
+                                         "llama4-f16"};
 
 constexpr size_t kRandomPoints = 25;  // of each case
 
@@ -142,8 +157,9 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
 
 // Several sequences in one step, in odd KV blocks, against each alone.
 TEST(Equality, OverTheBatchASequenceShares) {
-  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "odd-tied-q4_0", "qwen2moe-f16",
-                           "deepseek2-lite-f16", "deepseek2-v3-mla-f16"}) {
+  for (const char* name :
+       {"qwen3moe-q4_k", "olmoe-f32", "odd-tied-q4_0", "qwen2moe-f16", "deepseek2-lite-f16",
+        "deepseek2-v3-mla-f16", "gpt-oss-f16", "llama4-f16"}) {
     SCOPED_TRACE(name);
     const GoldenCase one = golden_case(name);
     auto model = model::load_model(one.path);

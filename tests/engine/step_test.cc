@@ -135,6 +135,30 @@ TEST(Router, TheSelectionBiasIsForTheChoiceOnly) {
   EXPECT_NEAR(weights[1], 1 / (1 + std::exp(-1.0)), 1e-6);
 }
 
+// The best logits are chosen, and only they share the weight.
+TEST(Router, SoftmaxOfTheChosenLeavesTheOthersOut) {
+  auto ops = kernels::find_ops("auto");
+  ASSERT_TRUE(ops.ok());
+  const model::Experts experts{
+      .count = 4, .used = 2, .score = model::RouterScore::kSoftmaxOfChosen};
+  float logits[] = {-3, -1, 50, -2}, keys[8], weights[2];
+  int32_t chosen[2];
+  const RouteArgs args{.experts = experts,
+                       .ops = **ops,
+                       .logits = logits,
+                       .keys = keys,
+                       .chosen = chosen,
+                       .weights = weights};
+  ASSERT_TRUE(route(args));
+  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 2), (std::vector<int32_t>{2, 1}));
+  EXPECT_NEAR(weights[0], 1, 1e-6);
+  logits[2] = -2;  // ties with the last, before it
+  ASSERT_TRUE(route(args));
+  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 2), (std::vector<int32_t>{1, 2}));
+  EXPECT_NEAR(weights[0], 1 / (1 + std::exp(-1.0)), 1e-6);
+  EXPECT_NEAR(weights[1], 1 / (1 + std::exp(1.0)), 1e-6);
+}
+
 // Groups of two: by their best expert without a bias, by the sum of two with one.
 TEST(Router, OnlyExpertsOfTheBestGroupsAreChosen) {
   auto ops = kernels::find_ops("auto");

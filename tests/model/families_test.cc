@@ -13,6 +13,7 @@ namespace {
 using model::Attention;
 using model::Model;
 using model::QkNorm;
+using model::Reach;
 using model::RopeStyle;
 using model::RouterScore;
 
@@ -165,6 +166,126 @@ TEST(Families, Deepseek2MayHoldProjectionsTwice) {
   const Model model = load(file);
   EXPECT_NE(model.blocks[0].k_up, nullptr);
   EXPECT_EQ(model.blocks[0].kv_up, nullptr);
+}
+
+TEST(Families, GptOssHasWindowsInEveryOtherLayer) {
+  GgufFile file = tiny_model("gpt-oss");
+  const Model model = load(file);
+  const model::Block& block = model.spec.blocks[0];
+  EXPECT_EQ(block.attention.reach, Reach::kWindow);
+  EXPECT_EQ(block.attention.span, 16);
+  EXPECT_EQ(model.spec.blocks[1].attention.reach, Reach::kAll);
+  EXPECT_EQ(model.blocks[1].sinks->name, "blk.1.attn_sinks.weight");
+  EXPECT_EQ(model.blocks[1].ffn_norm->name, "blk.1.post_attention_norm.weight");
+  EXPECT_EQ(model.blocks[1].down_bias->name, "blk.1.ffn_down_exps.bias");
+  EXPECT_EQ(block.experts->score, RouterScore::kSoftmaxOfChosen);
+  EXPECT_EQ(block.activation.kind, model::Activation::kClampedSwiglu);
+  file.set("gpt-oss.expert_gating_func", u32(3));
+  EXPECT_EQ(load(file).spec.blocks[0].experts->score, RouterScore::kSoftmaxOfChosen);
+}
+
+TEST(Families, AFileMaySayWhichLayersHaveWindows) {
+  GgufFile file = tiny_model("gpt-oss");
+  const auto windows = [&] {
+    std::vector<bool> out;
+    for (const model::Block& block : load(file).spec.blocks) {
+      out.push_back(block.attention.reach == Reach::kWindow);
+    }
+    return out;
+  };
+  const std::string key = "gpt-oss.attention.sliding_window_pattern";
+  EXPECT_EQ(windows(), (std::vector<bool>{true, false}));
+  file.set(key, u32(1));
+  EXPECT_EQ(windows(), (std::vector<bool>{false, false}));
+  file.set(key, u32(0));
+  EXPECT_EQ(windows(), (std::vector<bool>{true, true}));
+  file.set(key, array({boolean(false), boolean(true)}));
+  EXPECT_EQ(windows(), (std::vector<bool>{false, true}));
+  file.set(key, array({u32(0), u32(1)}));
+  EXPECT_EQ(windows(), (std::vector<bool>{false, true}));
+  file.set("gpt-oss.rope.freq_base_swa", f32(500));
+  EXPECT_EQ(load(file).spec.blocks[0].attention.rope.base, 10000);
+  EXPECT_EQ(load(file).spec.blocks[1].attention.rope.base, 500);
+}
+
+TEST(Families, Llama4AttendsInChunksButForEveryFourthLayer) {
+  GgufFile file = tiny_model("llama4");
+  const Model model = load(file);
+  const Attention& near = model.spec.blocks[1].attention;
+  EXPECT_EQ(near.reach, Reach::kChunk);
+  EXPECT_EQ(near.span, 8192);
+  EXPECT_EQ(near.rope.dims, 8);
+  EXPECT_EQ(near.rope.style, RopeStyle::kInterleaved);
+  EXPECT_EQ(near.qk_norm, QkNorm::kAfterRope);
+  EXPECT_FALSE(near.temperature.has_value());
+  EXPECT_FALSE(model.spec.blocks[0].experts.has_value());
+  const model::Experts& experts = *model.spec.blocks[1].experts;
+  EXPECT_EQ(experts.score, RouterScore::kSigmoid);
+  EXPECT_TRUE(experts.weighs_input);
+  EXPECT_FALSE(experts.normalise_weights);
+  EXPECT_EQ(experts.shared_width, 16);
+
+  file.set("llama4.attention.sliding_window_pattern", u32(2));
+  const Attention far = load(file).spec.blocks[1].attention;
+  EXPECT_EQ(far.reach, Reach::kAll);
+  EXPECT_EQ(far.rope.dims, 0);
+  EXPECT_EQ(far.qk_norm, QkNorm::kNone);
+  ASSERT_TRUE(far.temperature.has_value());
+  EXPECT_EQ(far.temperature->length, 8192);
+
+  // A chunk of zero: no chunks, and rope everywhere.
+  file.set("llama4.attention.sliding_window", u32(0));
+  const Attention unbounded = load(file).spec.blocks[1].attention;
+  EXPECT_EQ(unbounded.reach, Reach::kAll);
+  EXPECT_EQ(unbounded.rope.dims, 8);
+  EXPECT_FALSE(unbounded.temperature.has_value());
+  EXPECT_EQ(unbounded.qk_norm, QkNorm::kAfterRope);
+}
+
+// Maverick was trained without the norm of turned heads; nothing but its experts' number tells.
+TEST(Families, Llama4Of128ExpertsHasNoNormAfterRope) {
+  GgufFile file = tiny_model("llama4");
+  file.set("llama4.expert_count", u32(128));
+  for (const std::string name : {"gate", "up", "down"}) {
+    const std::string tensor = "blk.1.ffn_" + name + "_exps.weight";
+    GgufFile other;
+    const uint64_t in = name == "down" ? 16 : 32, out = name == "down" ? 32 : 16;
+    file.tensor(tensor) = other.add_f32(tensor, {in, out, 128});
+  }
+  GgufFile other;
+  file.tensor("blk.1.ffn_gate_inp.weight") = other.add_f32("blk.1.ffn_gate_inp.weight", {32, 128});
+  EXPECT_EQ(load(file).spec.blocks[1].attention.qk_norm, QkNorm::kNone);
+  EXPECT_EQ(load(file).spec.blocks[1].attention.reach, Reach::kChunk);
+}
+
+// A dense Llama 4 has no experts, and a step of zero.
+TEST(Families, Llama4MayBeDense) {
+  GgufFile file = tiny_model("llama4");
+  file.set("llama4.expert_count", u32(0));
+  file.set("llama4.interleave_moe_layer_step", u32(0));
+  for (const std::string name : {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps",
+                                 "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"}) {
+    file.erase_tensor("blk.1." + name + ".weight");
+  }
+  file.add_f32("blk.1.ffn_gate.weight", {32, 48});
+  file.add_f32("blk.1.ffn_up.weight", {32, 48});
+  file.add_f32("blk.1.ffn_down.weight", {48, 32});
+  EXPECT_FALSE(load(file).spec.blocks[1].experts.has_value());
+}
+
+TEST(Families, ReachesFromTheFirstPositionThatCounts) {
+  Attention attention;
+  EXPECT_EQ(attention.first_position(1000), 0);
+  attention.span = 16;
+  attention.reach = Reach::kWindow;
+  EXPECT_EQ(attention.first_position(0), 0);
+  EXPECT_EQ(attention.first_position(15), 0);
+  EXPECT_EQ(attention.first_position(16), 1);
+  EXPECT_EQ(attention.first_position(100), 85);
+  attention.reach = Reach::kChunk;
+  EXPECT_EQ(attention.first_position(15), 0);
+  EXPECT_EQ(attention.first_position(16), 16);
+  EXPECT_EQ(attention.first_position(47), 32);
 }
 
 // YaRN's stretch widens the scores of a latent and leaves cos and sin alone.

@@ -95,6 +95,76 @@ std::vector<Case> deepseek_expert_cases() {
   };
 }
 
+std::vector<Case> reach_cases() {
+  const std::string a = "gpt-oss.", g = "gpt-oss", l = "llama4";
+  return {
+      {"missing_window", erase(a + "attention.sliding_window"),
+       "'gpt-oss.attention.sliding_window' is missing", g},
+      {"negative_window", set(a + "attention.sliding_window", i32(-1)),
+       "'gpt-oss.attention.sliding_window' is -1", g},
+      {"window_of_nothing", set(a + "attention.sliding_window", u32(0)),
+       "'gpt-oss.attention.sliding_window' is 0", g},
+      {"negative_chunk", set("llama4.attention.sliding_window", i32(-8192)),
+       "'llama4.attention.sliding_window' is -8192", l},
+      {"pattern_of_three_layers",
+       set(a + "attention.sliding_window_pattern",
+           array({boolean(true), boolean(false), boolean(true)})),
+       "'gpt-oss.attention.sliding_window_pattern' has 3 entries for 2 layers", g},
+      {"pattern_of_numbers", set(a + "attention.sliding_window_pattern", array({u32(1), u32(2)})),
+       "'gpt-oss.attention.sliding_window_pattern' is 2 for layer 1", g},
+      {"negative_period", set(a + "attention.sliding_window_pattern", i32(-2)),
+       "'gpt-oss.attention.sliding_window_pattern' is -2", g},
+      {"nan_base_of_windows", set(a + "rope.freq_base_swa", f32(kNan)),
+       "'gpt-oss.rope.freq_base_swa' is nan", g},
+      {"base_of_windows_below_one", set(a + "rope.freq_base_swa", f32(1)),
+       "'gpt-oss.rope.freq_base_swa' is 1, not above one", g},
+      {"base_of_windows_elsewhere", set("qwen3moe.rope.freq_base_swa", f32(10)),
+       "'qwen3moe.rope.freq_base_swa' is 10, which this program does not apply"},
+      {"temperature_of_another_family", set("qwen3moe.attention.temperature_scale", f32(0.5F)),
+       "'qwen3moe.attention.temperature_scale' is 0.5, which this program does not apply"},
+      {"expert_step_of_zero_with_experts", set("llama4.interleave_moe_layer_step", u32(0)),
+       "'llama4.interleave_moe_layer_step' is 0", l},
+      {"odd_rope", set("llama4.rope.dimension_count", u32(3)),
+       "'llama4.rope.dimension_count' is 3, not an even number", l},
+  };
+}
+
+std::vector<Case> bias_cases() {
+  const std::string g = "gpt-oss";
+  return {
+      {"missing_sinks", erase_tensor("blk.1.attn_sinks.weight"),
+       "tensor 'blk.1.attn_sinks.weight' is missing", g},
+      {"sinks_of_kv_heads", reshape("blk.1.attn_sinks.weight", {2}),
+       "'blk.1.attn_sinks.weight' has shape [2], not [4]", g},
+      {"sinks_of_another_family", [](GgufFile& f) { f.add_f32("blk.1.attn_sinks.weight", {4}); },
+       "'blk.1.attn_sinks.weight' is not part of architecture qwen3moe"},
+      {"missing_output_bias", erase_tensor("blk.0.attn_output.bias"),
+       "tensor 'blk.0.attn_output.bias' is missing", g},
+      {"missing_router_bias", erase_tensor("blk.0.ffn_gate_inp.bias"),
+       "tensor 'blk.0.ffn_gate_inp.bias' is missing", g},
+      {"router_bias_length", reshape("blk.0.ffn_gate_inp.bias", {5}),
+       "'blk.0.ffn_gate_inp.bias' has shape [5], not [4]", g},
+      {"missing_bias_of_up", erase_tensor("blk.1.ffn_up_exps.bias"),
+       "tensor 'blk.1.ffn_up_exps.bias' is missing", g},
+      {"bias_of_three_experts", reshape("blk.0.ffn_gate_exps.bias", {16, 3}),
+       "'blk.0.ffn_gate_exps.bias' has shape [16, 3], not [16, 4]", g},
+      {"bias_of_down_as_wide_as_up", reshape("blk.0.ffn_down_exps.bias", {16, 4}),
+       "'blk.0.ffn_down_exps.bias' has shape [16, 4], not [32, 4]", g},
+      {"half_precision_bias",
+       [](GgufFile& f) {
+         FileTensor& bias = f.tensor("blk.0.ffn_up_exps.bias");
+         bias.type = 1;
+         bias.data.resize(bias.data.size() / 2);
+       },
+       "tensor 'blk.0.ffn_up_exps.bias' is F16; norm weights, biases and rope factors must be F32",
+       g},
+      {"biases_of_another_family", [](GgufFile& f) { f.add_f32("blk.1.ffn_gate_inp.bias", {4}); },
+       "'blk.1.ffn_gate_inp.bias' is not part of architecture qwen3moe"},
+      {"shared_experts_of_llama4", erase_tensor("blk.1.ffn_up_shexp.weight"),
+       "tensor 'blk.1.ffn_up_shexp.weight' is missing", "llama4"},
+  };
+}
+
 std::vector<Case> cases_of_other_architectures() {
   return {
       {"qwen2_without_bias", erase_tensor("blk.1.attn_v.bias"),
@@ -133,6 +203,8 @@ TEST_P(MalformedFamily, GivesAnErrorThatNamesTheField) {
 INSTANTIATE_TEST_SUITE_P(Latent, MalformedFamily, testing::ValuesIn(deepseek_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Experts, MalformedFamily, testing::ValuesIn(deepseek_expert_cases()),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(Reach, MalformedFamily, testing::ValuesIn(reach_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Biases, MalformedFamily, testing::ValuesIn(bias_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Others, MalformedFamily, testing::ValuesIn(cases_of_other_architectures()),
                          name_of);
 

@@ -172,7 +172,8 @@ std::vector<Case> number_cases() {
   return {
       {"unknown_architecture", set("general.architecture", text("gpt5")),
        "'general.architecture' is 'gpt5'; known are deepseek2, dots1, ernie4_5-moe, "
-       "glm4moe, granitemoe, llama, minimax-m2, olmoe, qwen2, qwen2moe, qwen3, qwen3moe"},
+       "glm4moe, gpt-oss, granitemoe, llama, llama4, minimax-m2, olmoe, qwen2, qwen2moe, qwen3, "
+       "qwen3moe"},
       {"architecture_of_another_type", set("general.architecture", u32(3)),
        "'general.architecture' is an integer, not a string"},
       {"no_layers", set(a + "block_count", u32(0)), "'qwen3moe.block_count' is 0"},
@@ -252,8 +253,8 @@ std::vector<Case> number_cases_of_rope_and_experts() {
        "'qwen3moe.expert_used_count' is 5 but qwen3moe.expert_count is 4"},
       {"nan_expert_scale", set(a + "expert_weights_scale", f32(kNan)),
        "'qwen3moe.expert_weights_scale' is nan, not finite"},
-      {"unknown_gating", set(a + "expert_gating_func", u32(3)),
-       "'qwen3moe.expert_gating_func' is 3"},
+      {"unknown_gating", set(a + "expert_gating_func", u32(4)),
+       "'qwen3moe.expert_gating_func' is 4"},
       {"sliding_window", set(a + "attention.sliding_window", u32(16)),
        "'qwen3moe.attention.sliding_window' is shorter than the context"},
       {"logit_scale", set(a + "logit_scale", f32(0.5F)),

@@ -48,10 +48,17 @@ void add_experts(GgufFile& file, const std::string& block) {
   file.add_f32(block + "ffn_down_exps.weight", {kExpertWidth, kHidden, kExperts});
 }
 
-void add_shared(GgufFile& file, const std::string& block) {
-  file.add_f32(block + "ffn_gate_shexp.weight", {kHidden, 2 * kExpertWidth});
-  file.add_f32(block + "ffn_up_shexp.weight", {kHidden, 2 * kExpertWidth});
-  file.add_f32(block + "ffn_down_shexp.weight", {2 * kExpertWidth, kHidden});
+void add_expert_biases(GgufFile& file, const std::string& block) {
+  file.add_f32(block + "ffn_gate_inp.bias", {kExperts});
+  file.add_f32(block + "ffn_gate_exps.bias", {kExpertWidth, kExperts});
+  file.add_f32(block + "ffn_up_exps.bias", {kExpertWidth, kExperts});
+  file.add_f32(block + "ffn_down_exps.bias", {kHidden, kExperts});
+}
+
+void add_shared(GgufFile& file, const std::string& block, uint64_t width) {
+  file.add_f32(block + "ffn_gate_shexp.weight", {kHidden, width});
+  file.add_f32(block + "ffn_up_shexp.weight", {kHidden, width});
+  file.add_f32(block + "ffn_down_shexp.weight", {width, kHidden});
 }
 
 void add_attention(GgufFile& file, const std::string& block) {
@@ -99,7 +106,9 @@ struct Family {
   bool experts = false, own_width = false, shared = false, leading_dense = false;
   bool qk_norm = false, full_norm = false, biases = false, selection_bias = false;
   bool latent = false, joint = false;
+  bool sinks = false, expert_biases = false;
   std::string norm = "ffn_norm.weight";
+  uint64_t shared_width = 2 * kExpertWidth;
 };
 
 Family family_of(std::string_view name) {
@@ -129,6 +138,21 @@ Family family_of(std::string_view name) {
             .full_norm = name == "minimax-m2",
             .selection_bias = true,
             .norm = name == "glm4moe" ? "post_attention_norm.weight" : "ffn_norm.weight"};
+  }
+  if (name == "gpt-oss") {
+    return {.experts = true,
+            .own_width = true,
+            .biases = true,
+            .sinks = true,
+            .expert_biases = true,
+            .norm = "post_attention_norm.weight"};
+  }
+  if (name == "llama4") {
+    return {.experts = true,
+            .own_width = true,
+            .shared = true,
+            .leading_dense = true,
+            .shared_width = kExpertWidth};
   }
   if (name == "ernie4_5-moe") {
     return {.experts = true,
@@ -164,6 +188,10 @@ void add_layer(GgufFile& file, const std::string& block, const Family& family, b
     file.add_f32(block + "attn_k.bias", {kKvHeads * kHeadDim});
     file.add_f32(block + "attn_v.bias", {kKvHeads * kHeadDim});
   }
+  if (family.sinks) {
+    file.add_f32(block + "attn_output.bias", {kHidden});
+    file.add_f32(block + "attn_sinks.weight", {kHeads});
+  }
   if (family.qk_norm) {
     const bool full = family.full_norm;
     file.add_f32(block + "attn_q_norm.weight", {full ? kHeads * kHeadDim : kHeadDim});
@@ -173,7 +201,8 @@ void add_layer(GgufFile& file, const std::string& block, const Family& family, b
   if (dense) return add_dense(file, block);
   add_experts(file, block);
   if (family.selection_bias) file.add_f32(block + "exp_probs_b.bias", {kExperts});
-  if (family.shared) add_shared(file, block);
+  if (family.expert_biases) add_expert_biases(file, block);
+  if (family.shared) add_shared(file, block, family.shared_width);
 }
 
 }  // namespace
@@ -193,8 +222,11 @@ GgufFile tiny_model(std::string_view name) {
   set("feed_forward_length", family.experts && !family.own_width ? kExpertWidth : kDenseWidth);
   if (family.own_width) set("expert_feed_forward_length", kExpertWidth);
   if (family.latent) add_latent_keys(file, family.joint);
-  if (family.leading_dense) set("leading_dense_block_count", 1);
-  if (family.shared && name != "qwen2moe") set("expert_shared_count", 2);
+  // Llama 4 has experts in every second layer, and says nothing of what they share.
+  if (name == "llama4") set("interleave_moe_layer_step", 2);
+  if (family.leading_dense && name != "llama4") set("leading_dense_block_count", 1);
+  if (family.shared && name != "qwen2moe" && name != "llama4") set("expert_shared_count", 2);
+  if (name == "gpt-oss") set("attention.sliding_window", 16);
   if (name == "qwen2moe") set("expert_shared_feed_forward_length", 2 * kExpertWidth);
 
   file.add_f32("token_embd.weight", {kHidden, kVocabulary});
