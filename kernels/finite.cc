@@ -47,15 +47,20 @@ uint16_t iq1_m_scale(const std::byte* block) {
                                ((words[2] >> 4) & 0x0f00) | (words[3] & 0xf000));
 }
 
+// Without a branch in the loop, so that compilers make vectors of it.
+template <class T>
+bool elements_finite(const std::byte* at, int64_t count, T exponent) {
+  bool bad = false;
+  for (int64_t i = 0; i < count; i++) {
+    T bits;
+    std::memcpy(&bits, at + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    bad |= (bits & exponent) == exponent;
+  }
+  return !bad;
+}
+
 bool block_finite(TensorType type, ScaleOffsets offsets, const std::byte* block) {
   switch (type) {
-    case TensorType::kF32: {
-      uint32_t bits;
-      std::memcpy(&bits, block, sizeof bits);
-      return (bits & 0x7f800000u) != 0x7f800000u;
-    }
-    case TensorType::kF16: return half_finite(load_half(block));
-    case TensorType::kBF16: return (load_half(block) & 0x7f80u) != 0x7f80u;
     case TensorType::kIQ1_M: return half_finite(iq1_m_scale(block));
     case TensorType::kMXFP4: return block[0] != std::byte{255};  // E8M0: 255 is NaN
     default:
@@ -70,6 +75,12 @@ bool rows_finite(TensorType type, const std::byte* rows, int64_t row_count, int6
   const TypeInfo& info = type_info(type);
   const ScaleOffsets offsets = scale_offsets(type);
   const int64_t blocks = row_count * (k / info.block_weights);
+  switch (type) {
+    case TensorType::kF32: return elements_finite<uint32_t>(rows, blocks, 0x7f800000u);
+    case TensorType::kF16: return elements_finite<uint16_t>(rows, blocks, 0x7c00u);
+    case TensorType::kBF16: return elements_finite<uint16_t>(rows, blocks, 0x7f80u);
+    default: break;
+  }
   bool finite = true;
   for (int64_t i = 0; i < blocks; i++) {
     finite &= block_finite(type, offsets, rows + i * info.block_bytes);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/pack_quads.h"
 
 namespace kernels {
 
@@ -29,13 +30,13 @@ size_t round_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// [k][16] of elements of `bytes` each.
-void pack_elements(const std::byte* rows, int row_count, int64_t k, size_t bytes,
+/// Rows `first` to `last` of [k][16] elements of `bytes` each.
+void pack_elements(const std::byte* rows, size_t first, size_t last, int64_t k, size_t bytes,
                    std::byte* panel) {
-  for (int r = 0; r < row_count; ++r) {
-    for (int64_t i = 0; i < k; ++i) {
-      std::memcpy(panel + static_cast<size_t>(i * kPanelRows + r) * bytes,
-                  rows + static_cast<size_t>(r * k + i) * bytes, bytes);
+  const auto n = static_cast<size_t>(k);
+  for (size_t r = first; r < last; ++r) {
+    for (size_t i = 0; i < n; ++i) {
+      std::memcpy(panel + (i * kPanelRows + r) * bytes, rows + (r * n + i) * bytes, bytes);
     }
   }
 }
@@ -131,6 +132,18 @@ const char* layout_name(Layout layout) {
     case Layout::kQ6_K: return "q6_k";
   }
   return "unknown";
+/// Whether a panel may have bytes that belong to no weight.
+bool has_padding(Layout layout, int64_t k) {
+  switch (layout) {
+    case Layout::kF32:
+    case Layout::kQ4_K: return false;
+    case Layout::kF16:
+    case Layout::kBF16: return k % 2 != 0;
+    case Layout::kQ8_0: return k % 64 != 0;
+    default: return true;
+  }
+}
+
 }
 
 Layout layout_for(TensorType type, const Ops& ops) {
@@ -159,26 +172,29 @@ void pack_panel(Layout layout, TensorType type, const std::byte* rows, int row_c
         " cannot hold ", type_info(type).name);
   CHECK(k > 0 && k % type_info(type).block_weights == 0, "k ", k, " of ", type_info(type).name);
   // Missing rows and paddings are zeros; stored Q8_0 codes are never looked at without their scale.
-  std::memset(panel, 0, panel_bytes(layout, type, k));
+  if (row_count < kPanelRows || has_padding(layout, k)) {
+    std::memset(panel, 0, panel_bytes(layout, type, k));
+  }
   const size_t stride = static_cast<size_t>(row_bytes(type, k));
   const size_t count = static_cast<size_t>(row_count);
   switch (layout) {
     case Layout::kRows: std::memcpy(panel, rows, stride * count); return;
-    case Layout::kF32: pack_elements(rows, row_count, k, 4, panel); return;
+    case Layout::kF32: pack_elements(rows, done, count, k, 4, panel); return;
     case Layout::kF16:
-    case Layout::kBF16: pack_elements(rows, row_count, k, 2, panel); return;
+    case Layout::kBF16: pack_elements(rows, done, count, k, 2, panel); return;
     case Layout::kQ8_0:
-      for (size_t r = 0; r < count; ++r) {
+      for (size_t r = done; r < count; ++r) {
         pack_q8_0(rows + r * stride, static_cast<int>(r), k, panel);
       }
       return;
     case Layout::kQ4_K:
-      for (size_t r = 0; r < count; ++r) {
+      for (size_t r = done; r < count; ++r) {
         pack_q4_k(rows + r * stride, static_cast<int>(r), k, panel);
       }
       return;
     case Layout::kQ6_K:
-      for (size_t r = 0; r < count; ++r) {
+  const auto done = static_cast<size_t>(pack_quads(layout, rows, row_count, k, panel));
+      for (size_t r = done; r < count; ++r) {
         pack_q6_k(rows + r * stride, static_cast<int>(r), k, panel);
       }
       return;

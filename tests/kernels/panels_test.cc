@@ -64,6 +64,22 @@ TEST(PackPanel, MissingRowsAreZeroAndOthersDoNotMove) {
 TEST(PackPanel, WritesEveryByteOfThePanel) {
   for (const TensorType type : {TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_K,
                                 TensorType::kQ6_K, TensorType::kQ4_0}) {
+// Four rows are packed at once where there are four, the others one by one.
+TEST(PackPanel, RowsAreTheSameAloneAndInFours) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
+                                TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K}) {
+    const bool plain = type_info(type).block_weights == 1;
+    const int64_t k = plain ? 45 : type == TensorType::kQ8_0 ? 96 : 512;
+    const MatrixCase matrix({.type = type, .k = k, .rows = 16, .columns = 1});
+    const std::vector<float> all = run(matrix, scalar(), {0, 16, 0, 1});
+    for (int count = 1; count < 16; ++count) {
+      const std::vector<float> some = run(matrix, scalar(), {0, count, 0, 1});
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()))
+          << type_info(type).name << ", " << count << " rows";
+    }
+  }
+}
+
     const int64_t k = type == TensorType::kF16 ? 37 : type == TensorType::kQ8_0 ? 96 : 256;
     const MatrixCase matrix({.type = type, .k = k, .rows = 5, .columns = 0});
     const Layout layout = layout_for(type, scalar());
