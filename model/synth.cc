@@ -67,6 +67,7 @@ Result<SynthShape> cut_shape(const SynthShape& shape, int64_t layers) {
                  cat(shape.preset, " has ", shape.layers, " layers; it cannot be cut to ", layers)};
   SynthShape cut = shape;
   if (layers > 0) cut.layers = layers;
+  cut.leading_dense = std::min(cut.leading_dense, cut.layers);
   return cut;
 }
 

@@ -79,7 +79,12 @@ base::Result<TensorType> synth_weight_type(std::string_view name) {
 }
 
 TensorType synth_tensor_type(TensorType type, const SynthTensor& tensor) {
-  if (tensor.role == SynthRole::kNorm || tensor.role == SynthRole::kRouter) return TensorType::kF32;
+  switch (tensor.role) {
+    case SynthRole::kNorm:
+    case SynthRole::kRouter:
+    case SynthRole::kBias: return TensorType::kF32;
+    default: break;
+  }
   TensorType chosen = type;
   if (tensor.role == SynthRole::kHead) chosen = find(type).head;
   if (type == TensorType::kMXFP4 && tensor.role != SynthRole::kExperts) chosen = TensorType::kQ8_0;

@@ -1,9 +1,9 @@
 // Which type each tensor of a synthetic model gets, as published quantised files have it.
 //
-// Norms and routers are F32. Of quantised types the head is Q6_K (Q5_K with the types below three
-// bits; Q8_0 with Q8_0 and MXFP4), as llama-quantize makes it; of MXFP4 only the experts, all else
-// being Q8_0. A row that is no whole number of blocks gets the next larger type with blocks of 32,
-// as there, or F16. Pure functions; any thread.
+// Norms, biases and routers are F32. Of quantised types the head is Q6_K (Q5_K with the types below
+// three bits; Q8_0 with Q8_0 and MXFP4), as llama-quantize makes it; of MXFP4 only the experts, all
+// else being Q8_0. A row that is no whole number of blocks gets the next larger type with blocks of
+// 32, as there, or F16. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

@@ -170,8 +170,9 @@ TEST(LargeActivations, KeysAreClampedInTheCache) {
 
 // Fewer KV heads than ranks, widths that do not divide, more ranks than slices.
 TEST(Sharding, AnyRankCountGivesEqualBits) {
-  for (const char* name : {"odd-tied-q4_0", "qwen3moe-q4_k", "mixtral-f16", "olmoe-f32",
-                           "qwen2moe-f16", "deepseek2-v3-mla-f16", "deepseek2-lite-f16"}) {
+  for (const char* name :
+       {"odd-tied-q4_0", "qwen3moe-q4_k", "mixtral-f16", "olmoe-f32", "qwen2moe-f16",
+        "deepseek2-v3-mla-f16", "deepseek2-lite-f16", "gpt-oss-f16", "llama4-f16"}) {
     SCOPED_TRACE(name);
     const GoldenCase one = golden_case(name);
     auto model = model::load_model(one.path);

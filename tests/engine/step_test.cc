@@ -203,8 +203,13 @@ TEST(Router, TiesOfGroupsGoToTheLowerOne) {
 TEST(Router, NonFiniteScoresGiveDistinctIdsAndNoWeight) {
   auto ops = kernels::find_ops("auto");
   ASSERT_TRUE(ops.ok());
-  const model::Experts experts{.count = 4, .used = 3};
-  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+  model::Experts experts{.count = 4, .used = 3};
+  for (const auto& [score, bad] : {std::pair{model::RouterScore::kSoftmax, NAN},
+                                   {model::RouterScore::kSoftmax, INFINITY},
+                                   {model::RouterScore::kSigmoid, -INFINITY},
+                                   {model::RouterScore::kSoftmaxOfChosen, NAN},
+                                   {model::RouterScore::kSoftmaxOfChosen, -INFINITY}}) {
+    experts.score = score;
     float logits[] = {1, bad, 3, 2};
     int32_t chosen[3] = {7, 7, 7};
     float weights[3];

@@ -45,8 +45,15 @@ std::string error_of(const SynthShape& shape, const SynthRequest& request,
   return plan.ok() ? "" : plan.error().message;
 }
 
+QkNorm norm_of(std::string_view architecture) {
+  if (architecture == "olmoe" || architecture == "minimax-m2") return QkNorm::kFullWidth;
+  return architecture == "qwen3moe" ? QkNorm::kPerHead : QkNorm::kNone;
+}
+
 TEST(Synth, EveryPresetIsAModelOfItsArchitecturesInEveryType) {
-  for (const SynthShape& shape : synth_presets()) {
+  for (SynthShape shape : synth_presets()) {
+    EXPECT_GE(shape.vocabulary, 32000);
+    shape.vocabulary = 512;  // filling up takes most of the time
     for (const std::string_view architecture : shape.architectures) {
       if (architecture.empty()) continue;
       for (const char* type : model_test::kSynthTypes) {
@@ -68,15 +75,56 @@ TEST(Synth, EveryPresetIsAModelOfItsArchitecturesInEveryType) {
         EXPECT_EQ(block.attention.kv_heads, shape.kv_heads);
         EXPECT_EQ(block.attention.head_dim, shape.head_dim);
         EXPECT_EQ(block.attention.rope.base, static_cast<float>(shape.rope_base));
-        EXPECT_EQ(block.attention.qk_norm, architecture == "llama"   ? QkNorm::kNone
-                                           : architecture == "olmoe" ? QkNorm::kFullWidth
-                                                                     : QkNorm::kPerHead);
+        EXPECT_EQ(block.attention.rope.dims,
+                  shape.rope_dims > 0 ? shape.rope_dims : shape.head_dim);
+        EXPECT_EQ(block.attention.rope.factor, static_cast<float>(shape.yarn.factor));
+        EXPECT_EQ(block.attention.qk_norm, norm_of(architecture));
+        EXPECT_EQ(spec.blocks[0].attention.span, shape.window);
+        EXPECT_EQ(block.attention.latent.has_value(), shape.latent.rank > 0);
         ASSERT_TRUE(block.experts.has_value());
         EXPECT_EQ(block.experts->count, shape.experts);
         EXPECT_EQ(block.experts->used, shape.experts_used);
         EXPECT_EQ(block.experts->width, shape.expert_width);
+        EXPECT_EQ(block.experts->shared_width, shape.shared_experts * shape.expert_width);
+        EXPECT_EQ(block.experts->groups, shape.router.groups);
+        EXPECT_EQ(block.experts->weight_scale, static_cast<float>(shape.router.scale));
+        EXPECT_EQ(spec.blocks[0].experts.has_value(), shape.leading_dense == 0);
       }
     }
+  }
+}
+
+// The widths multiply to what the models' authors say their models have, in billions of weights
+// (layers that predict further tokens not counted).
+TEST(Synth, ShapesHaveThePublishedNumberOfWeights) {
+  const struct {
+    const char* preset;
+    double billions;
+  } published[] = {{"olmoe-1b-7b", 6.92},   {"qwen3-30b-a3b", 30.53}, {"qwen3-235b-a22b", 235.1},
+                   {"mixtral-8x7b", 46.70}, {"kimi-k2", 1026},        {"deepseek-v2-lite", 15.71},
+                   {"deepseek-v3", 671.0},  {"gpt-oss-20b", 20.91},   {"gpt-oss-120b", 116.83},
+                   {"glm-4.5-air", 106.9},  {"minimax-m2", 228.7}};
+  EXPECT_EQ(std::size(published), synth_presets().size());
+  for (const auto& [preset, billions] : published) {
+    const auto described = describe_synth(*find_synth_preset(preset), "");
+    ASSERT_TRUE(described.ok());
+    double weights = 0;
+    for (const SynthTensor& tensor : described->tensors) {
+      double product = 1;
+      for (const int64_t n : tensor.shape) product *= static_cast<double>(n);
+      weights += product;
+    }
+    EXPECT_NEAR(weights * 1e-9, billions, billions * 0.003) << preset;
+  }
+}
+
+// The first layers of a model whose first layers are dense.
+TEST(Synth, LeadingDenseLayersAreCutToo) {
+  const SynthShape deepseek = *find_synth_preset("deepseek-v3");
+  for (const int64_t layers : {2, 3, 4}) {
+    const auto model = bind(plan_of(deepseek, {.layers = layers}));
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    EXPECT_EQ(model->spec.blocks.back().experts.has_value(), layers == 4);
   }
 }
 
