@@ -121,6 +121,17 @@ class Run:
     def workers(self):
         return [pid for pid in self.alive() if pid != self.process.pid]
 
+    def workers_by_rank(self):
+        """Pids of the workers that there are, rank 0 first."""
+        ranks = {}
+        for pid in self.workers():
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            ranks.update({int(word[7:]): pid for word in words if word.startswith("--rank=")})
+        return [ranks[rank] for rank in sorted(ranks)]
+
     def kill(self, pid, number=signal.SIGKILL):
         try:
             os.kill(pid, number)
@@ -132,5 +143,9 @@ class Run:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def leftovers(self):
-        """What a finished run left: processes, files in shared memory, sockets. Empty folders are no leftovers."""
-        return [f"process {pid}" for pid in self.alive()] + files(self.arena) + files(self.sockets)
+        """What a finished run left: processes, files in shared memory, sockets, and folders of runs and instances.
+
+        Other empty folders are no leftovers."""
+        folders = [str(path) for place in (self.arena, self.sockets) for path in sorted(place.rglob("*"))
+                   if path.is_dir() and path.name.startswith(("run-", "serve-", "group-"))]
+        return [f"process {pid}" for pid in self.alive()] + files(self.arena) + files(self.sockets) + folders

@@ -3,7 +3,8 @@
 //
 // NUMOE_SCRIPT, words separated by blanks: load_error=RANK (load fails there), load_forever=RANK
 // (it never ends), crash_at_step=N (the leader aborts), fail_at_step=N (the runner returns an
-// error), step_us=N (how long a step takes), bind_denied=1 (memory could not be bound).
+// error), step_us=N (how long a step takes), bind_denied=1 (memory could not be bound),
+// crash_at_token=ID (the leader aborts when it computes that token), crash_in_load=RANK (it aborts).
 #include <time.h>
 
 #include <algorithm>
@@ -57,6 +58,7 @@ class ScriptedBackend final : public worker::Backend {
     on_progress(0, 1'000'000);
     if (value(script_, "load_error", -1) == options_.rank)
       return base::Error{base::Code::kNoSpace, "the scripted memory is full"};
+    if (value(script_, "crash_in_load", -1) == options_.rank) std::abort();
     while (value(script_, "load_forever", -1) == options_.rank) pass_time(10'000'000);
     on_progress(1'000'000, 1'000'000);
     return {};
@@ -99,8 +101,10 @@ class ScriptedBackend final : public worker::Backend {
                                      .columns_max = options_.columns_max,
                                      .logit_columns_max = options_.columns_max,
                                      .fail_at_step = value(script_, "fail_at_step", -1)};
-    scripted.before_step = [this](const engine::Step&) {
+    scripted.before_step = [this](const engine::Step& step) {
       if (steps_++ == value(script_, "crash_at_step", -1)) std::abort();
+      for (const engine::Column& column : step.columns)
+        if (column.token == value(script_, "crash_at_token", -1)) std::abort();
       if (const int64_t us = value(script_, "step_us", 0); us > 0) pass_time(us * 1000);
     };
     return scripted;

@@ -10,8 +10,10 @@ from processes import MODEL, SECONDS_MAX, Run, wait_until
 class Service(Run):
     """A server that listens; wait_ready() says when the model is loaded."""
 
-    def __init__(self, binary, *options, model=MODEL, **run_options):
-        super().__init__(binary, "serve", model, "--port", 0, "--threads-per-node", 1, *options, **run_options)
+    def __init__(self, binary, *options, model=MODEL, port=0, **run_options):
+        threads = () if "--threads-per-node" in options else ("--threads-per-node", 1)
+        super().__init__(binary, "serve", model, "--port", port, *threads, *options, **run_options)
+        self.options = (binary, *options)
         self.port = None
 
     def __enter__(self):
@@ -46,6 +48,11 @@ class Service(Run):
             return reply.status, json.loads(reply.read()), reply.headers
         finally:
             connection.close()
+
+    def next_server(self, *options, **run_options):
+        """Another server in the same places and on the same port; by default with the same options."""
+        return Service(*(options or self.options), port=self.port, arena=self.arena, sockets=self.sockets,
+                       **run_options)
 
     def is_ready(self):
         return self.get("/ready")[0] == 200
