@@ -14,7 +14,8 @@ namespace broker {
 
 struct LoadEvent {};        // see Broker::rank()
 struct GroupReadyEvent {};  // requests are accepted from now on
-/// No longer: every request has ended with this error.
+/// No longer. Each request that ends with the group has had its last event before this one. Without
+/// BrokerOptions::replay that is every one, with this error; with it generations go on.
 struct GroupLostEvent {
   base::Error error;
 };

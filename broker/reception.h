@@ -1,8 +1,8 @@
 // The loop's side of the gate: which generations of the broker belong to which ticket.
 //
 // Plain logic between a Gate and a Broker; reads no clock and no socket. Every submission is
-// answered: accepted or refused, and after accepted each slot ends exactly once, if the group is
-// lost with its error. Thread rule: the loop's thread.
+// answered: accepted or refused, and after accepted each slot ends exactly once, when the broker
+// says so or with the error of lose_all(). Thread rule: the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class Reception {
   /// included.
   Reception(Gate& gate, int slots_max) : gate_(gate), slots_max_(slots_max) {}
 
-  /// Takes what waits at the gate. `broker` is nullptr while there is no group.
+  /// Takes what waits at the gate. `broker` is nullptr while there is none. One that has no group
+  /// at present refuses submissions, and ends what is cancelled.
   void take(Broker* broker, base::TimeNs now);
   /// Hands a token event on; ignores all others.
   void on_event(Event& event);

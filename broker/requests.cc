@@ -119,17 +119,9 @@ void Broker::start(proto::Body request, uint64_t id, std::vector<int32_t> tokens
   Live& live = live_[id];
   live.request = std::move(request);
   live.trace_id = base::cat(options_.node_id, "-", id);
+  live.prompt_tokens = tokens.size();
   live.tokens = std::move(tokens);
-  live.asked_at = now;
-  send_leader(live.request, live.trace_id);
-}
-
-void Broker::cancel(uint64_t request_id, base::TimeNs now) {
-  const auto found = live_.find(request_id);
-  if (found == live_.end()) return;
-  found->second.cancelling = true;
-  found->second.asked_at = now;
-  send_leader(proto::Cancel{request_id}, found->second.trace_id);
+  send_waiting(now);
 }
 
 void Broker::request_stats() {
@@ -138,6 +130,7 @@ void Broker::request_stats() {
 
 void Broker::on_tick(base::TimeNs now) {
   for (auto& [id, live] : live_) {
+    if (!live.sent) continue;
     if (live.acknowledged < live.next_index &&
         now - live.unacknowledged_since >= options_.acknowledge_after)
       acknowledge(id, live);
@@ -189,7 +182,11 @@ void Broker::take_chunk(uint64_t request_id, proto::Finish finish, base::TimeNs 
   const bool last = finish != proto::Finish::kNone;
   if (last || live.next_index - live.acknowledged >= options_.acknowledge_every)
     acknowledge(request_id, live);
+  const bool ran_alone = live.blame.must_run_alone();
+  live.blame.on_progress(live.generated());
+  const bool is_cleared = ran_alone && !live.blame.must_run_alone();
   if (last) live_.erase(request_id);
+  if (last || is_cleared) send_waiting(now);
 }
 
 void Broker::on_token_chunk(proto::TokenChunk chunk, base::TimeNs now) {

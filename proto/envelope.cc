@@ -112,8 +112,10 @@ std::optional<Envelope> refuse_request(const Message& message, const base::Error
     return std::nullopt;
   Envelope out{.header = {.plan_epoch = in.plan_epoch(), .trace_id = in.trace_id()}};
   if (in.has_generate_request() && in.generate_request().request_id() != 0) {
-    out.body = TokenChunk{
-        .request_id = in.generate_request().request_id(), .finish = Finish::kError, .error = why};
+    out.body = TokenChunk{.request_id = in.generate_request().request_id(),
+                          .index = in.generate_request().first_index(),
+                          .finish = Finish::kError,
+                          .error = why};
     return out;
   }
   if (in.has_score_request() && in.score_request().request_id() != 0) {

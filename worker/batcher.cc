@@ -8,7 +8,27 @@
 
 namespace worker {
 
-Batcher::Batcher(const engine::RunnerShape& shape) : shape_(shape), blocks_(shape.kv_block_count) {
+namespace {
+
+/// The sealed blocks that the pool has, each once: what an index says of them comes from outside.
+std::vector<int32_t> usable(const SealedBlocks* sealed, int32_t count) {
+  std::vector<int32_t> ids;
+  if (sealed == nullptr) return ids;
+  std::vector<bool> seen(static_cast<size_t>(count));
+  for (const int32_t id : sealed->sealed()) {
+    if (id < 0 || id >= count || seen[static_cast<size_t>(id)]) continue;
+    seen[static_cast<size_t>(id)] = true;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Batcher::Batcher(const engine::RunnerShape& shape, SealedBlocks* sealed)
+    : shape_(shape),
+      sealed_(sealed),
+      blocks_(shape.kv_block_count, usable(sealed, shape.kv_block_count)) {
   CHECK(shape.columns_max >= 1 && shape.columns_max <= base::kStepColumnsMax, "columns_max ",
         shape.columns_max);
   CHECK(shape.logit_columns_max >= 1, "logit_columns_max ", shape.logit_columns_max);
@@ -42,7 +62,8 @@ void Batcher::remove(uint64_t id) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const Running& r) { return r.sequence.id == id; });
   if (found == running_.end()) return;
-  blocks_.release(found->blocks, found->reserved - static_cast<int32_t>(found->blocks.size()));
+  blocks_.release(found->blocks, found->reserved - static_cast<int32_t>(found->blocks.size()),
+                  found->sealed);
   running_.erase(found);
 }
 
@@ -64,14 +85,48 @@ void Batcher::admit() {
     running.sequence = std::move(waiting_.front());
     running.reserved = blocks;
     waiting_.pop_front();
+    if (sealed_ != nullptr) adopt(running);
     running_.push_back(std::move(running));
+  }
+}
+
+void Batcher::adopt(Running& running) {
+  const NewSequence& sequence = running.sequence;
+  // Logits come from computing: the first position that wants them stays.
+  const int64_t most =
+      std::min(static_cast<int64_t>(sequence.tokens.size()) - 1, sequence.logits_from) /
+      base::kKvBlockPositions;
+  if (most <= 0) return;
+  const auto tokens = std::span<const int32_t>(sequence.tokens)
+                          .first(static_cast<size_t>(most * base::kKvBlockPositions));
+  for (const int32_t block : sealed_->find(tokens)) {
+    // One that another sequence uses is not shared.
+    if (static_cast<int64_t>(running.blocks.size()) == most || !blocks_.take_kept(block)) break;
+    running.blocks.push_back(block);
+  }
+  running.sealed = running.blocks.size();
+  running.computed = static_cast<int64_t>(running.sealed) * base::kKvBlockPositions;
+}
+
+void Batcher::seal(uint64_t id) {
+  if (sealed_ == nullptr) return;
+  Running* running = find(id);
+  CHECK(running != nullptr, "sequence ", id, " has no blocks");
+  const auto full = static_cast<size_t>(running->computed / base::kKvBlockPositions);
+  for (; running->sealed < full; running->sealed++) {
+    const size_t index = running->sealed;
+    const auto tokens = std::span<const int32_t>(running->sequence.tokens)
+                            .subspan(index * base::kKvBlockPositions, base::kKvBlockPositions);
+    sealed_->seal(running->blocks[index], index == 0 ? -1 : running->blocks[index - 1], tokens);
   }
 }
 
 void Batcher::add_part(Running& running, int column_count) {
   const int64_t end = running.computed + column_count;
-  while (static_cast<int32_t>(running.blocks.size()) < blocks_for(end))
+  while (static_cast<int32_t>(running.blocks.size()) < blocks_for(end)) {
     running.blocks.push_back(blocks_.take());
+    if (sealed_ != nullptr) sealed_->forget(running.blocks.back());
+  }
   Part part{.id = running.sequence.id,
             .first_column = static_cast<int>(step_.columns.size()),
             .column_count = column_count,

@@ -5,7 +5,8 @@
 // the columns of a step and the columns of it that may want logits. Sequences wait in order of
 // arrival until the KV blocks they can ever need are free: nobody overtakes a large request.
 // What a sequence computes does not depend on the batch it shares (that is the engine's promise);
-// the batcher only decides when. Thread rule: one thread.
+// the batcher only decides when. With an index of sealed blocks a sequence begins behind the tokens
+// that free blocks hold already. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "base/result.h"
 #include "engine/step.h"
 #include "worker/kv_blocks.h"
+#include "worker/sealed_blocks.h"
 
 namespace worker {
 
@@ -40,7 +42,8 @@ struct Part {
 
 class Batcher {
  public:
-  explicit Batcher(const engine::RunnerShape& shape);
+  /// `sealed` may be null, else it must outlive the batcher; ids out of range are ignored.
+  Batcher(const engine::RunnerShape& shape, SealedBlocks* sealed = nullptr);
 
   /// Whether `sequence` could ever run. Errors: kNoSpace with both numbers.
   base::Status check_fits(int64_t positions_max) const;
@@ -59,6 +62,8 @@ class Batcher {
   std::span<const Part> parts() const { return parts_; }
   /// The planned step has run: its positions are in the cache.
   void complete();
+  /// What is in the cache of a sequence is right and may be used again: its full blocks are sealed.
+  void seal(uint64_t id);
 
   /// Whether plan() would give a step now.
   bool has_work() const;
@@ -72,12 +77,15 @@ class Batcher {
     std::vector<int32_t> blocks;
     int32_t reserved = 0;  // blocks in all
     int64_t computed = 0;  // positions in the cache
+    size_t sealed = 0;     // blocks, the first ones
     bool paused = false;
 
     int64_t left() const { return static_cast<int64_t>(sequence.tokens.size()) - computed; }
   };
 
   void admit();
+  /// Takes free blocks that hold its first tokens.
+  void adopt(Running& running);
   /// Columns that `decoding` sequences must leave to the oldest prompt: 0 or 1.
   int reserve_for_prompt(size_t decoding);
   /// How many columns of it the step being planned still takes.
@@ -86,6 +94,7 @@ class Batcher {
   Running* find(uint64_t id);
 
   const engine::RunnerShape shape_;
+  SealedBlocks* const sealed_;
   KvBlocks blocks_;
   std::deque<NewSequence> waiting_;
   std::list<Running> running_;  // in order of arrival; addresses stay

@@ -7,9 +7,17 @@
 
 namespace worker {
 
-KvBlocks::KvBlocks(int32_t count) : count_(count) {
+KvBlocks::KvBlocks(int32_t count, std::span<const int32_t> kept)
+    : count_(count), kept_(kept.begin(), kept.end()) {
   CHECK(count >= 0, "a pool of ", count, " blocks");
-  for (int32_t id = count - 1; id >= 0; id--) free_.push_back(id);
+  std::vector<bool> has_contents(static_cast<size_t>(count));
+  for (const int32_t id : kept) {
+    CHECK(id >= 0 && id < count && !has_contents[static_cast<size_t>(id)], "block ", id, " of ",
+          count, " twice or unknown");
+    has_contents[static_cast<size_t>(id)] = true;
+  }
+  for (int32_t id = count - 1; id >= 0; id--)
+    if (!has_contents[static_cast<size_t>(id)]) free_.push_back(id);
 }
 
 bool KvBlocks::reserve(int32_t blocks) {
@@ -20,19 +28,42 @@ bool KvBlocks::reserve(int32_t blocks) {
 }
 
 int32_t KvBlocks::take() {
-  CHECK(promised_ > 0 && !free_.empty(), "a block that was not reserved");
-  promised_--;
-  const int32_t id = free_.back();
-  free_.pop_back();
-  peak_ = std::max(peak_, used());
+  CHECK(promised_ > 0 && free_count() > 0, "a block that was not reserved");
+  int32_t id = 0;
+  if (!free_.empty()) {
+    id = free_.back();
+    free_.pop_back();
+  } else {
+    id = kept_.front();
+    kept_.pop_front();
+  }
+  count_taken();
   return id;
 }
 
-void KvBlocks::release(std::span<const int32_t> blocks, int32_t untaken) {
+bool KvBlocks::take_kept(int32_t id) {
+  CHECK(promised_ > 0, "a block that was not reserved");
+  const auto found = std::find(kept_.begin(), kept_.end(), id);
+  if (found == kept_.end()) return false;
+  kept_.erase(found);
+  count_taken();
+  return true;
+}
+
+void KvBlocks::count_taken() {
+  promised_--;
+  peak_ = std::max(peak_, used());
+}
+
+void KvBlocks::release(std::span<const int32_t> blocks, int32_t untaken, size_t kept) {
   CHECK(untaken >= 0 && untaken <= promised_, "untaken ", untaken, " of ", promised_);
   CHECK(static_cast<int32_t>(blocks.size()) <= used(), "more blocks than were taken");
+  CHECK(kept <= blocks.size(), "more contents than blocks");
   promised_ -= untaken;
-  free_.insert(free_.end(), blocks.begin(), blocks.end());
+  const std::span<const int32_t> without = blocks.subspan(kept);
+  free_.insert(free_.end(), without.begin(), without.end());
+  // A block is worth nothing without those before it: the last one goes first.
+  for (size_t i = kept; i > 0; i--) kept_.push_back(blocks[i - 1]);
 }
 
 int32_t blocks_for(int64_t positions) {

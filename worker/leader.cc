@@ -34,7 +34,7 @@ Leader::Leader(engine::StepRunner& runner, LeaderOptions options)
     : runner_(runner),
       options_(options),
       shape_(runner.shape()),
-      batcher_(shape_),
+      batcher_(shape_, options.sealed_blocks),
       sampler_(options.token_count, shape_.vocabulary) {
   stats_.kv_block_count = shape_.kv_block_count;
 }
@@ -42,11 +42,15 @@ Leader::Leader(engine::StepRunner& runner, LeaderOptions options)
 void Leader::on_generate(proto::GenerateRequest request, std::string trace_id, base::TimeNs now) {
   const uint64_t id = request.request_id;
   if (!has_room(id))
-    return refuse(proto::TokenChunk{.request_id = id, .finish = proto::Finish::kError}, trace_id);
+    return refuse(
+        proto::TokenChunk{
+            .request_id = id, .index = request.first_index, .finish = proto::Finish::kError},
+        trace_id);
   Request* opened = open(id, std::move(trace_id));
   if (opened == nullptr) return;  // asked again because our answer was late or lost
+  opened->next_index = request.first_index;
   opened->generate = std::move(request);
-  const base::Status admitted = admit_generate(id, *opened);
+  const base::Status admitted = admit_generate(id, *opened, now);
   if (!admitted.ok()) finish(id, proto::Finish::kError, admitted.error(), now);
 }
 
@@ -91,13 +95,14 @@ base::Status Leader::check_ids(const char* what, const std::vector<int32_t>& ids
   return {};
 }
 
-base::Status Leader::admit_generate(uint64_t id, Request& request) {
+base::Status Leader::admit_generate(uint64_t id, Request& request, base::TimeNs now) {
   proto::GenerateRequest& spec = request.generate;
   const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
   if (spec.prompt.empty())
     return base::Error{base::Code::kInvalidArgument, "the prompt has no tokens"};
   if (prompt_tokens > shape_.context) return too_long(prompt_tokens, shape_.context);
   RETURN_IF_ERROR(check_ids("prompt tokens", spec.prompt));
+  RETURN_IF_ERROR(check_ids("generated tokens", spec.generated));
   RETURN_IF_ERROR(check_ids("stop tokens", spec.stop_tokens));
   request.sampling = to_engine(spec.sampling);
   RETURN_IF_ERROR(engine::check(request.sampling, options_.token_count));
@@ -107,13 +112,34 @@ base::Status Leader::admit_generate(uint64_t id, Request& request) {
   const int64_t positions_max = prompt_tokens + request.generated_max - 1;
   RETURN_IF_ERROR(batcher_.check_fits(positions_max));
   request.prompt_tokens = prompt_tokens;
+  request.generated_tokens = static_cast<int64_t>(spec.generated.size());
   std::sort(spec.stop_tokens.begin(), spec.stop_tokens.end());
+  if (!spec.generated.empty()) {
+    // Only its end was lost.
+    const proto::Finish how = finish_at(request, spec.generated.back());
+    if (how != proto::Finish::kNone) {
+      finish(id, how, {}, now);
+      return {};
+    }
+  }
+  std::vector<int32_t> tokens = std::move(spec.prompt);
+  tokens.insert(tokens.end(), spec.generated.begin(), spec.generated.end());
+  spec.generated = {};
+  const auto known = static_cast<int64_t>(tokens.size());
   batcher_.add({.id = id,
-                .tokens = std::move(spec.prompt),
+                .tokens = std::move(tokens),
                 .positions_max = positions_max,
-                .logits_from = prompt_tokens - 1,
+                .logits_from = known - 1,
                 .chunk = spec.prefill_chunk});
   return {};
+}
+
+proto::Finish Leader::finish_at(const Request& request, int32_t token) {
+  const auto& stops = request.generate.stop_tokens;
+  // Also at the limit: the model did end here.
+  if (std::binary_search(stops.begin(), stops.end(), token)) return proto::Finish::kStop;
+  return request.generated_tokens >= request.generated_max ? proto::Finish::kLength
+                                                           : proto::Finish::kNone;
 }
 
 base::Status Leader::admit_score(uint64_t id, Request& request) {
@@ -202,6 +228,12 @@ void Leader::resend(base::TimeNs now) {
     for (const proto::Body& chunk : request.unacknowledged)
       outbox_.push_back({chunk, request.trace_id});
   }
+}
+
+void Leader::forget_all() {
+  for (const auto& [id, request] : requests_) batcher_.remove(id);
+  requests_.clear();
+  outbox_.clear();
 }
 
 bool Leader::has_work() const {

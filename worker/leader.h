@@ -3,7 +3,8 @@
 // A state machine without clock, socket or random source. Each request answers with chunks
 // numbered 0, 1, 2, … of which the last one says how it finished; chunks stay here until they are
 // acknowledged and are sent again if that takes long. A request that is too far ahead of its
-// acknowledgements is paused, so nothing here grows without bound. Thread rule: one thread.
+// acknowledgements is paused, so nothing here grows without bound. A request may bring what another
+// leader generated for it; it goes on as if it had been here all the time. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct LeaderOptions {
   int requests_max = 256;                   // known at one time, waiting ones included
   size_t unacknowledged_max = 256;          // chunks of one request
   base::TimeNs resend_after = 500'000'000;  // without an acknowledgement
+  SealedBlocks* sealed_blocks = nullptr;    // may be null; outlives the leader
 };
 
 /// A message with the trace id of the request it belongs to.
@@ -50,9 +52,12 @@ class Leader {
   void on_cancel(uint64_t request_id, base::TimeNs now);
   void on_ack(const proto::Ack& ack, base::TimeNs now);
 
-  /// Re-sends what is due and runs at most one step. An error: the runner is unusable; all requests
-  /// have been ended with it.
+  /// Re-sends what is due and runs at most one step. An error: the runner is unusable. Its requests
+  /// hear nothing of it from here: the broker ends them, or has them go on in another group.
   base::Status tick(base::TimeNs now);
+
+  /// Whoever asked is gone: forgets every request, frees its blocks, says nothing more of it.
+  void forget_all();
 
   /// True if the next tick() would run a step.
   bool has_work() const;
@@ -64,7 +69,7 @@ class Leader {
  private:
   struct Request {
     bool scores = false;
-    proto::GenerateRequest generate;  // prompt moved into the batcher
+    proto::GenerateRequest generate;  // prompt and generated moved into the batcher
     proto::ScoreRequest score;        // tokens moved into the batcher
     engine::SamplingParams sampling;
     int64_t prompt_tokens = 0, generated_tokens = 0, generated_max = 0;
@@ -75,8 +80,10 @@ class Leader {
     base::TimeNs waiting_since = 0;          // of the oldest one, or its last re-send
   };
 
-  base::Status admit_generate(uint64_t id, Request& request);
+  base::Status admit_generate(uint64_t id, Request& request, base::TimeNs now);
   base::Status admit_score(uint64_t id, Request& request);
+  /// How `request` ends with `token` as the last generated one; kNone if it goes on.
+  static proto::Finish finish_at(const Request& request, int32_t token);
   base::Status check_ids(const char* what, const std::vector<int32_t>& ids) const;
   bool has_room(uint64_t id) const;
   template <class Chunk>

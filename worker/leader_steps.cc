@@ -9,13 +9,7 @@ namespace worker {
 
 base::Status Leader::run_step(const engine::Step& step, base::TimeNs now) {
   const base::Result<engine::StepOutput> output = runner_.run(step);
-  if (!output.ok()) {
-    std::vector<uint64_t> open;
-    for (const auto& [id, request] : requests_)
-      if (!request.finished) open.push_back(id);
-    for (const uint64_t id : open) finish(id, proto::Finish::kError, output.error(), now);
-    return output.error();
-  }
+  if (!output.ok()) return output.error();
   stats_.steps++;
   stats_.columns += step.columns.size();
   batcher_.complete();
@@ -38,6 +32,7 @@ void Leader::on_part(const Part& part, const engine::StepOutput& output, base::T
            now);
     return;
   }
+  batcher_.seal(part.id);
   if (requests_.at(part.id).scores) {
     on_scored(part, output, now);
   } else if (part.logits_count > 0) {
@@ -56,12 +51,10 @@ void Leader::on_generated(const Part& part, std::span<const float> logits, base:
                                          .choice_index = spec.choice_index,
                                          .position = part.tokens.size()});
   request.generated_tokens++;
-  proto::TokenChunk chunk{.request_id = part.id, .index = request.next_index, .tokens = {token}};
-  if (std::binary_search(spec.stop_tokens.begin(), spec.stop_tokens.end(), token)) {
-    chunk.finish = proto::Finish::kStop;  // also at the limit: the model did end here
-  } else if (request.generated_tokens == request.generated_max) {
-    chunk.finish = proto::Finish::kLength;
-  }
+  proto::TokenChunk chunk{.request_id = part.id,
+                          .index = request.next_index,
+                          .tokens = {token},
+                          .finish = finish_at(request, token)};
   if (chunk.finish == proto::Finish::kNone) {
     batcher_.append(part.id, token);
   } else {

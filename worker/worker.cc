@@ -32,7 +32,8 @@ void Worker::on_message(const proto::Message& message, base::TimeNs now) {
     state_ = State::kStopped;
     return;
   }
-  if (epoch != plan_epoch_) return;  // from a plan that is no longer, or not yet, ours
+  if (epoch != plan_epoch_ || epoch == 0) return;  // of a plan that is no longer, or not yet, ours
+  if (std::holds_alternative<proto::Rejoin>(body)) return on_rejoin();
   if (std::holds_alternative<proto::ReadyReply>(body)) ready_answered_ = true;
   if (std::holds_alternative<proto::PlacementRequest>(body) && placement_source_ != nullptr)
     send(placement_source_->placement(), trace_id);
@@ -60,22 +61,43 @@ void Worker::on_hello_reply(const proto::HelloReply& reply) {
     return;
   }
   plan_epoch_ = reply.plan_epoch;
-  state_ = State::kLoading;
+  broker_lost_ = false;
+  state_ = ready_ ? State::kReady : State::kLoading;
+  if (ready_) said_at_.reset();  // its next word is Ready
+}
+
+// It names the epoch that this worker is in, as all messages do, so one that comes late tells
+// nothing to whoever has left that epoch.
+void Worker::on_rejoin() {
+  if (state_ != State::kReady) return;  // who still loads says so, and is told again
+  if (leader_) leader_->forget_all();
+  plan_epoch_ = 0;
+  ready_answered_ = false;
+  broker_lost_ = false;
+  state_ = State::kHello;
+  said_at_.reset();
+}
+
+void Worker::on_broker_lost() {
+  broker_lost_ = true;
+  if (leader_) leader_->forget_all();
 }
 
 void Worker::on_tick(base::TimeNs now) {
   if (state_ == State::kStopped || state_ == State::kFailed) return;
-  if (!said_at_ ||
-      now - *said_at_ >= (ready_answered_ ? options_.say_after : options_.repeat_after)) {
+  const bool is_calm = ready_answered_ && !broker_lost_;
+  if (!said_at_ || now - *said_at_ >= (is_calm ? options_.say_after : options_.repeat_after)) {
     said_at_ = now;
     if (state_ == State::kHello) {
       send(proto::Hello{.rank = options_.rank,
                         .rank_count = options_.rank_count,
                         .numerics_version = base::kNumericsVersion,
                         .model_fingerprint = options_.model_fingerprint,
-                        .program_version = options_.program_version});
+                        .program_version = options_.program_version,
+                        .group_id = ready_ ? options_.group_id : std::string()});
+    } else if (ready_) {
+      send(*ready_);
     }
-    if (ready_) send(*ready_);
   }
   if (!leader_) return;
   const base::Status stepped = leader_->tick(now);

@@ -1,14 +1,16 @@
 // One rank as the broker sees it: says hello, reports loading, is ready, serves, stops.
 //
 //   hello ──HelloReply──► loading ──loaded()──► ready ──Shutdown──► stopped
-//     └──────────── refused, or a failure in any state ───────────► failed
+//     ├──────────── refused, or a failure in any state ───────────► failed
+//     └◄─────────────────── Rejoin ──────────────── ready
 //
 // A state machine: on_message and on_tick change it, messages to the broker leave through the
 // outbox. It reads no clock, no socket and no random source. Hello and Ready are said again until
 // they are answered, and Ready now and then afterwards: a broker to which this worker belongs no
-// more, or one that was started again, answers that with a Shutdown. Rank 0 owns a Leader, which
-// answers requests; the other ranks only show that they are there (their steps come through shared
-// memory). Thread rule: one thread.
+// more answers that with a Shutdown, one that was started again and can use it with a Rejoin. Then
+// it forgets all requests and says hello as one that has loaded: once accepted it is ready at once.
+// Rank 0 owns a Leader, which answers requests; the other ranks only show that they are there
+// (their steps come through shared memory). Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,7 @@ struct WorkerOptions {
   int rank = 0, rank_count = 1;
   std::string model_fingerprint = {};  // of what it is going to load
   std::string program_version = {};
+  std::string group_id = {};                // with which it loads; said by a hello after that
   base::TimeNs repeat_after = 500'000'000;  // Hello and Ready without an answer
   base::TimeNs say_after = 5'000'000'000;   // Ready with one: that it is still there
 };
@@ -89,10 +92,14 @@ class Worker {
 
   /// From the process, in any state: it cannot go on. The broker is told.
   void fail(base::Error error);
+  /// From the process: there is no broker any more. Nobody waits for answers, so all requests are
+  /// forgotten; whoever comes next is told every `repeat_after` that this worker is here.
+  void on_broker_lost();
 
  private:
   void send(proto::Body body, std::string trace_id = {});
   void on_hello_reply(const proto::HelloReply& reply);
+  void on_rejoin();
   void on_stats_request(const std::string& trace_id);
   void drain_leader();
 
@@ -103,6 +110,7 @@ class Worker {
   uint64_t sequence_ = 0;
   std::optional<proto::Ready> ready_;
   bool ready_answered_ = false;
+  bool broker_lost_ = false;
   std::optional<base::TimeNs> said_at_;  // Hello or Ready for the last time; nothing: say it now
   std::optional<Leader> leader_;
   const StatsSource* source_ = nullptr;

@@ -37,10 +37,13 @@ Numbers numbers_of(const proto::Body& body) {
 }  // namespace
 
 const char* body_name(const proto::Body& body) {
-  static constexpr const char* kNames[] = {
-      "Hello",    "HelloReply",      "LoadProgress", "Ready",     "ReadyReply", "WorkerFailed",
-      "Shutdown", "GenerateRequest", "ScoreRequest", "Accepted",  "TokenChunk", "ScoreChunk",
-      "Ack",      "Cancel",          "StatsRequest", "StatsReply"};
+  static constexpr const char* kNames[] = {"Hello",         "HelloReply", "LoadProgress",
+                                           "Ready",         "ReadyReply", "Rejoin",
+                                           "WorkerFailed",  "Shutdown",   "GenerateRequest",
+                                           "ScoreRequest",  "Accepted",   "TokenChunk",
+                                           "ScoreChunk",    "Ack",        "Cancel",
+                                           "StatsRequest",  "StatsReply", "PlacementRequest",
+                                           "PlacementReply"};
   static_assert(std::size(kNames) == std::variant_size_v<proto::Body>);
   return kNames[body.index()];
 }

@@ -129,14 +129,14 @@ TEST(Worker, TheLeaderServesRequestsOfItsEpochOnly) {
   EXPECT_EQ(stats.columns, 4u);
 }
 
-TEST(Worker, ARunnerErrorIsReportedAfterTheRequests) {
+TEST(Worker, ARunnerErrorIsToldAndEndsNoRequest) {
   Leading leading({.fail_at_step = 0});
   leading.worker.on_message(from_broker(proto::GenerateRequest{.request_id = 1, .prompt = {1}}), 0);
   leading.worker.on_tick(0);
   const auto envelopes = sent(leading.worker);
-  ASSERT_EQ(envelopes.size(), 3u);
-  EXPECT_EQ(std::get<proto::TokenChunk>(envelopes[1].body).finish, proto::Finish::kError);
-  EXPECT_EQ(std::get<proto::WorkerFailed>(envelopes[2].body).error.code, base::Code::kPeerLost);
+  ASSERT_EQ(envelopes.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<proto::Accepted>(envelopes[0].body));
+  EXPECT_EQ(std::get<proto::WorkerFailed>(envelopes[1].body).error.code, base::Code::kPeerLost);
   EXPECT_EQ(leading.worker.state(), Worker::State::kFailed);
   leading.worker.on_tick(9 * kSecond);
   EXPECT_TRUE(sent(leading.worker).empty());
