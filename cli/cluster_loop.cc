@@ -40,7 +40,7 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
   // Opened here too: so a bad file or option is one sentence before any process was started, and
   // the broker knows what the workers must have.
   ASSIGN_OR_RETURN(const auto backend, factory(rank));
-  if (loop->options_.before_loading) RETURN_IF_ERROR(loop->options_.before_loading(loop->ranks_));
+  if (loop->options_.before_loading) RETURN_IF_ERROR(loop->options_.before_loading(rank));
   RETURN_IF_ERROR(loop->set_up(*backend));
   return loop;
 }
@@ -48,6 +48,7 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
 base::Status ClusterLoop::place() {
   ASSIGN_OR_RETURN(placement_, place_ranks_here(options_.place, log_));
   ranks_ = static_cast<int>(placement_.ranks.size());
+  options_.rank.shares = placement_.shares;
   return {};
 }
 

@@ -45,8 +45,8 @@ struct ClusterOptions {
   PlaceOptions place = {};
   std::string arena_directory;
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
-  /// Gets the number of ranks before the first is started; may be empty. Its error ends start().
-  std::function<base::Status(int)> before_loading = {};
+  /// Gets what rank 0 is started with, before it is; may be empty. Its error ends start().
+  std::function<base::Status(const worker::RankHostOptions&)> before_loading = {};
   /// A leader that says nothing for so long while it has something to do is given up. Above the
   /// ranks' own bound on waiting for each other (120 s), which says better who is stuck.
   base::TimeNs silence_max = 300'000'000'000;

@@ -221,6 +221,7 @@ std::vector<OptionRow> worker_rows() {
       {"--endpoint", "URL", "", kWorker, &O::endpoint, 0, 0, "", OptionRow::kRequired},
       {"--incarnation", "N", "", kWorker, &O::incarnation},
       {"--os-node", "N", "", kWorker, &O::os_node, -1, kInt32Max},
+      {"--shares", "LIST", "", kWorker, &O::shares},
       {"--cpus", "LIST", "", kWorker, &O::cpus, 0, 0, "", OptionRow::kRequired},
       {"--oversubscribed", "", "", kWorker, &O::oversubscribed},
       {"--weights-dir", "DIR", "", kWorker, &O::weights_directory},

@@ -104,6 +104,7 @@ struct Options {
   std::string group, endpoint;
   uint64_t incarnation = 0;
   int64_t os_node = -1;
+  std::string shares;  // of all ranks, "3,1"; empty: equal
   // `cpus` is a list such as "0,2" there; -1 is a thread that is pinned nowhere.
   int64_t sequences = 1;
   bool oversubscribed = false;

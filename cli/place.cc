@@ -104,4 +104,13 @@ base::Result<shm::Placement> place_ranks_here(const PlaceOptions& options, base:
   return placement;
 }
 
+std::vector<int> still_allowed(std::vector<int> cpus, const shm::AllowedSets& allowed) {
+  std::erase_if(cpus, [&](int cpu) {
+    return cpu >= 0 && allowed.cpus &&
+           !std::binary_search(allowed.cpus->begin(), allowed.cpus->end(), cpu);
+  });
+  if (cpus.empty()) cpus.push_back(-1);
+  return cpus;
+}
+
 }  // namespace cli

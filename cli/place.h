@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/result.h"
@@ -38,5 +39,9 @@ base::Result<shm::Placement> place_ranks(const Machine& machine, const PlaceOpti
 
 /// The same for this machine; tells `log` what people should know.
 base::Result<shm::Placement> place_ranks_here(const PlaceOptions& options, base::Log& log);
+
+/// What a worker may still use of the CPUs that it is started with: a cpuset may have shrunk since
+/// the ranks were placed. -1, which is pinned nowhere, stays, and takes the place of none.
+std::vector<int> still_allowed(std::vector<int> cpus, const shm::AllowedSets& allowed);
 
 }  // namespace cli

@@ -78,7 +78,7 @@ ClusterOptions cluster_options(Context& context) {
   ClusterOptions cluster{.rank = rank_options(options),
                          .place = place_options(options),
                          .arena_directory = options.arena_directory};
-  cluster.before_loading = [&context](int ranks) -> base::Status {
+  cluster.before_loading = [&context](const worker::RankHostOptions& rank) -> base::Status {
     const Options& asked = context.options;
     ASSIGN_OR_RETURN(const model::Model model, model::load_model(asked.model));
     if (asked.context > model.spec.context)
@@ -87,8 +87,9 @@ ClusterOptions cluster_options(Context& context) {
                                     " positions that the model was trained on; what lies beyond "
                                     "them may make no sense"));
     if (!asked.stats) return {};
-    ASSIGN_OR_RETURN(const plan::Plan plan,
-                     plan::plan_rows(model.spec, {.rank_count = ranks, .shares = {}}));
+    ASSIGN_OR_RETURN(
+        const plan::Plan plan,
+        plan::plan_rows(model.spec, {.rank_count = rank.rank_count, .shares = rank.shares}));
     const std::string text = plan::describe(plan, model.spec);
     std::fputs(base::cat(text, text.ends_with('\n') ? "" : "\n").c_str(), stderr);
     return {};

@@ -3,6 +3,7 @@
 #include "base/cat.h"
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/place.h"
 #include "worker/worker_process.h"
 
 namespace cli {
@@ -28,7 +29,15 @@ base::Status be_worker(const Options& options, const worker::BackendFactory& fac
         {.directory = options.instance, .orphan_ns = options.orphan_seconds * 1'000'000'000}};
   // Who reads what we say may end before us.
   std::signal(SIGPIPE, SIG_IGN);
-  ASSIGN_OR_RETURN(process.rank.cpus, parse_ids("--cpus", options.cpus, -1));
+  ASSIGN_OR_RETURN(const std::vector<int> given, parse_ids("--cpus", options.cpus, -1));
+  process.rank.cpus = still_allowed(given, shm::read_allowed());
+  if (process.rank.cpus.size() < given.size())
+    log.warning(base::cat("the cpuset has shrunk: rank ", options.rank, " computes with ",
+                          process.rank.cpus.size(), " threads instead of ", given.size()));
+  if (!options.shares.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<int> shares, parse_ids("--shares", options.shares, 1));
+    process.rank.shares.assign(shares.begin(), shares.end());
+  }
   if (options.rank >= options.ranks)
     return base::Error{base::Code::kInvalidArgument, "--rank must be below --ranks"};
   const base::SteadyClock clock;

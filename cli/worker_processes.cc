@@ -59,6 +59,8 @@ std::vector<std::string> WorkerProcesses::arguments(int rank, const std::string&
   add("--incarnation", base::cat(incarnation));
   add("--os-node", base::cat(place.os_node));
   add("--cpus", join(place.cpus));
+  // Numbers of threads, so whole.
+  if (!of_all.shares.empty()) add("--shares", join({of_all.shares.begin(), of_all.shares.end()}));
   add("--isa", of_all.isa);
   if (of_all.kv_type) add("--kv-type", kv_type_name(*of_all.kv_type));
   add("--ctx", base::cat(of_all.context));

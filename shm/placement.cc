@@ -141,6 +141,16 @@ void note_oversubscription(Placement& placement, double quota) {
   }
 }
 
+std::vector<double> shares_of(const Placement& placement) {
+  std::vector<double> threads;
+  for (const RankPlacement& rank : placement.ranks)
+    threads.push_back(static_cast<double>(rank.cpus.size()));
+  const auto [least, most] = std::minmax_element(threads.begin(), threads.end());
+  // Threads that wait for each other's CPU are no measure of speed.
+  if (placement.oversubscribed || *most <= 1.5 * *least) return {};
+  return threads;
+}
+
 std::string listed(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += base::cat(text.empty() ? "" : ", ", part);
@@ -210,6 +220,7 @@ base::Result<Placement> cpus_for_ranks(const Topology& topology, const Placement
                                           " CPUs of time: ", given, " compute threads instead of ",
                                           possible));
   note_oversubscription(placement, options.cpu_quota);
+  placement.shares = shares_of(placement);
   return placement;
 }
 

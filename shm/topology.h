@@ -80,6 +80,7 @@ struct RankPlacement {
 
 struct Placement {
   std::vector<RankPlacement> ranks;
+  std::vector<double> shares = {};  // of the work, by threads; empty: equal ones serve better
   bool oversubscribed =
       false;         // some CPU got two threads, or the quota is smaller than the threads
   std::string note;  // a warning about that, for people; empty if there is nothing to say
@@ -91,8 +92,9 @@ int usable_nodes(const Topology& topology, const PlacementOptions& options);
 
 /// Gives every rank a node and CPUs. Not simulated, rank r gets the r-th node that has cores;
 /// simulated, ranks are dealt to those nodes in runs and split their cores. Without a number of
-/// threads all ranks together get no more than the quota grants. Error: kInvalidArgument when there
-/// are fewer nodes than ranks and it is no simulation.
+/// threads all ranks together get no more than the quota grants. Shares are told where some rank
+/// has more than 1.5 times the threads of another: below that memory sets the pace of a node.
+/// Error: kInvalidArgument when there are fewer nodes than ranks and it is no simulation.
 base::Result<Placement> cpus_for_ranks(const Topology& topology, const PlacementOptions& options);
 
 }  // namespace shm

@@ -52,8 +52,8 @@ base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) 
   const RankHostOptions& o = host->options_;
   ASSIGN_OR_RETURN(host->ops_, kernels::find_ops(o.isa));
   ASSIGN_OR_RETURN(host->model_, model::load_model(o.model_path));
-  ASSIGN_OR_RETURN(host->plan_,
-                   plan::plan_rows(host->model_.spec, {.rank_count = o.rank_count, .shares = {}}));
+  ASSIGN_OR_RETURN(host->plan_, plan::plan_rows(host->model_.spec,
+                                                {.rank_count = o.rank_count, .shares = o.shares}));
   ASSIGN_OR_RETURN(host->shape_, shape_of(host->model_.spec, o));
   host->kv_type_ =
       o.kv_type.value_or(host->ops_->is_reference ? kernels::KvType::kF32 : kernels::KvType::kF16);
@@ -66,9 +66,11 @@ base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) 
 RankHost::~RankHost() = default;
 
 std::string RankHost::fingerprint() const {
+  std::string shares;  // ranks with other rows cannot compute together
+  for (const double share : options_.shares) shares += base::cat("-", share);
   return base::cat(model_fingerprint(model_), "-", ops_->is_reference ? "reference" : "packed", "-",
                    static_cast<uint32_t>(kv_type_), "-", shape_.context, "-", shape_.kv_block_count,
-                   "-", shape_.columns_max);
+                   "-", shape_.columns_max, shares);
 }
 
 base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {

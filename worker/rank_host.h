@@ -40,11 +40,12 @@ struct RankHostOptions {
   int64_t context = 0;  // positions of one sequence; 0: what the model was trained on, at most 4096
   int sequences = 1;    // of full context that the KV pool holds
   int columns_max = 128;
-  int os_node = -1;               // memory is bound to it; -1: where it is first touched
-  std::vector<int> cpus = {-1};   // of the compute threads
-  std::string exchange = "auto";  // with the other ranks: auto, shm or zmq
-  bool oversubscribed = false;    // threads share CPUs: sleep soon instead of spinning
-  bool named_kv = false;          // the KV cache stays for the next process of this rank
+  std::vector<double> shares = {};  // of the work, by rank; empty: equal
+  int os_node = -1;                 // memory is bound to it; -1: where it is first touched
+  std::vector<int> cpus = {-1};     // of the compute threads
+  std::string exchange = "auto";    // with the other ranks: auto, shm or zmq
+  bool oversubscribed = false;      // threads share CPUs: sleep soon instead of spinning
+  bool named_kv = false;            // the KV cache stays for the next process of this rank
 
   // Where the weights lie; worker/weight_arena.h says how they are found.
   std::string weights_directory;  // of this user's named arenas, exists; empty: none is looked for

@@ -89,6 +89,13 @@ TEST(Place, OtherMachines) {
   EXPECT_FALSE(machine(kFourNodes).allowed.cpus);
 }
 
+TEST(Place, AShrunkCpusetLeavesAWorkerWhatItMayUse) {
+  EXPECT_EQ(still_allowed({0, 2, 4}, {}), (Cpus{0, 2, 4}));
+  EXPECT_EQ(still_allowed({4, 2, 0}, {.cpus = Cpus{0, 1, 4}}), (Cpus{4, 0}));
+  EXPECT_EQ(still_allowed({-1, 2}, {.cpus = Cpus{1}}), Cpus{-1});
+  EXPECT_EQ(still_allowed({2, 3}, {.cpus = Cpus{1}}), Cpus{-1});
+}
+
 TEST(TopologyReport, DrawsWhatThereIsAndWhatIsForbidden) {
   Machine two = machine(kTwoNodes);
   two.allowed.cpus = Cpus{0, 1, 2, 8, 9};

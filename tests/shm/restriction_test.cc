@@ -69,6 +69,7 @@ TEST(Restriction, UnevenNodesAreToldAndTheEmptyOneGetsNoRank) {
   EXPECT_EQ(placement.ranks[0].cpus, (Cpus{1, 2, 3}));
   EXPECT_EQ(placement.ranks[1].cpus, Cpus{6});
   EXPECT_EQ(placement.ranks[1].os_node, 1);
+  EXPECT_EQ(placement.shares, (std::vector<double>{3, 1}));
   EXPECT_TRUE(remarks(placement, "3 on node 0, 1 on node 1"));
   EXPECT_TRUE(remarks(placement, "no rank on NUMA node 2"));
 }
@@ -188,6 +189,16 @@ TEST(Quota, AllRanksTogetherStayBelowIt) {
   EXPECT_EQ(threads_of(serve_on(whole, {}, 7)), 6u);
   EXPECT_EQ(threads_of(serve_on(whole, {}, 2)), 2u);
   EXPECT_EQ(threads_of(serve_on(whole, {.cpus = Cpus{0, 1, 2, 3, 16}}, 7.65)), 3u);
+}
+
+// One core less for the broker does not make nodes uneven: memory sets their pace.
+TEST(Quota, SharesAreToldOnlyWhereRanksDifferMuch) {
+  const Topology whole = synthetic("package:2 [numa(memory=8GB)] core:4 pu:1");
+  EXPECT_TRUE(serve_on(whole, {}).shares.empty());
+  EXPECT_EQ(serve_on(whole, {.cpus = Cpus{0, 1, 4, 5, 6, 7}}).shares, (std::vector<double>{2, 4}));
+  const auto crowded = cpus_for_ranks(whole, {.ranks = 3, .threads_per_rank = 4, .simulate = true});
+  ASSERT_TRUE(crowded.ok());
+  EXPECT_TRUE(crowded->shares.empty());
 }
 
 TEST(Quota, ASmallOneMeansFewerRanksAndIsTold) {
