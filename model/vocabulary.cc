@@ -34,6 +34,7 @@ constexpr std::string_view kEndNames[] = {
     "<|eos|>",
     "<|eot|>",  // Llama 4, which also has
     "<|eom|>",
+    "[e~[",  // MiniMax M2
     "<|END_OF_TURN_TOKEN|>",
     "<|endofresponse|>",  // dots.llm1
     "[EOS]",              // Kimi K2, which also has [EOT]

@@ -258,6 +258,27 @@ TEST(Tokenizer, KnowsWhichTokensEndAGeneration) {
   EXPECT_FALSE(tokenizer.ends_generation(1 << 20));
 }
 
+// Of gpt-oss <|end|> closes one channel of an answer; alone, as in other vocabularies, it ends one.
+TEST(Tokenizer, ChannelsOfGptOssDoNotEndAGeneration) {
+  const Tokenizer channels = make_tokenizer(byte_pair_vocabulary({.extra = {{"<|return|>", 3},
+                                                                            {"<|call|>", 3},
+                                                                            {"<|end|>", 3},
+                                                                            {"<|channel|>", 3},
+                                                                            {"<|message|>", 3}}}));
+  EXPECT_TRUE(channels.ends_generation(256));
+  EXPECT_TRUE(channels.ends_generation(257));
+  for (const int32_t id : {258, 259, 260}) EXPECT_FALSE(channels.ends_generation(id)) << id;
+  const Tokenizer alone = make_tokenizer(byte_pair_vocabulary({.extra = {{"<|end|>", 3}}}));
+  EXPECT_TRUE(alone.ends_generation(256));
+}
+
+TEST(Tokenizer, EndsOfLlama4AndMinimaxAreKnown) {
+  const Tokenizer tokenizer = make_tokenizer(byte_pair_vocabulary(
+      {.pre = "llama4", .extra = {{"<|eot|>", 3}, {"<|eom|>", 3}, {"[e~[", 3}, {"<|step|>", 3}}}));
+  for (const int32_t id : {256, 257, 258}) EXPECT_TRUE(tokenizer.ends_generation(id)) << id;
+  EXPECT_FALSE(tokenizer.ends_generation(259));
+}
+
 TEST(Tokenizer, IdsOutsideTheVocabularyCountAsAbsentWithAWarning) {
   model_test::RecordingLog log;
   Metadata metadata = byte_pair_vocabulary({});
