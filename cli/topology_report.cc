@@ -22,8 +22,10 @@ bool is_allowed(const std::optional<std::vector<int>>& allowed, int number) {
 std::string memory_text(uint64_t bytes) {
   constexpr uint64_t kMib = 1 << 20, kGib = kMib << 10;
   if (bytes == 0) return "no memory";
-  if (bytes < 10 * kGib) return base::cat(bytes / kMib, " MiB");
-  return base::cat((bytes + kGib / 2) / kGib, " GiB");
+  if (bytes < kGib) return base::cat(bytes / kMib, " MiB");
+  if (bytes >= 100 * kGib) return base::cat((bytes + kGib / 2) / kGib, " GiB");
+  const uint64_t tenths = (bytes * 10 + kGib / 2) / kGib;
+  return base::cat(tenths / 10, ".", tenths % 10, " GiB");
 }
 
 /// "[0 8]": the CPUs of a core; "(8)" is forbidden here, "e" a slower core.
@@ -101,29 +103,29 @@ std::string distances_text(const shm::Topology& whole) {
   return base::cat("\n", text_table(rows));
 }
 
-std::string list_or_all(const std::optional<std::vector<int>>& numbers) {
-  return numbers ? shm::cpu_list(*numbers) : "all";
+std::string listed(const char* what, const std::optional<std::vector<int>>& numbers) {
+  return base::cat(numbers ? "" : "all ", what, numbers ? " " + shm::cpu_list(*numbers) : "");
 }
 
 std::string limits_text(const Machine& machine) {
-  return base::cat("\nallowed here: CPUs ", list_or_all(machine.allowed.cpus), ", memory of nodes ",
-                   list_or_all(machine.allowed.nodes), ", ",
+  return base::cat("\nallowed here: ", listed("CPUs", machine.allowed.cpus), ", memory of ",
+                   listed("nodes", machine.allowed.nodes), ", ",
                    machine.cpu_quota > 0 ? base::cat(machine.cpu_quota, " CPUs of time (cgroup)")
                                          : "no quota of CPU time",
                    "\n");
 }
 
 std::string ranks_text(const shm::Placement& placement) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "NUMA node", "threads", "CPUs"}};
+  std::string text = "\nwith these options\n";
   for (size_t rank = 0; rank < placement.ranks.size(); ++rank) {
     const shm::RankPlacement& own = placement.ranks[rank];
-    std::vector<int> cpus = own.cpus;
-    std::sort(cpus.begin(), cpus.end());
-    cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
-    rows.push_back({base::cat(rank), own.os_node < 0 ? "simulated" : base::cat(own.os_node),
-                    base::cat(own.cpus.size()), shm::cpu_list(std::move(cpus))});
+    std::vector<std::string> cpus;
+    for (const int cpu : own.cpus) cpus.push_back(base::cat(cpu));
+    text += wrapped(base::cat("  rank ", rank, own.os_node < 0 ? ", simulated" : " on NUMA node ",
+                              own.os_node < 0 ? "" : base::cat(own.os_node), ", ", cpus.size(),
+                              cpus.size() == 1 ? " thread:" : " threads:"),
+                    cpus);
   }
-  std::string text = base::cat("\nwith these options\n", text_table(rows));
   for (const std::string& remark : placement.remarks) text += base::cat("note: ", remark, "\n");
   if (!placement.note.empty()) text += base::cat("warning: ", placement.note, "\n");
   return text;

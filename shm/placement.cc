@@ -217,8 +217,8 @@ base::Result<Placement> cpus_for_ranks(const Topology& topology, const Placement
   }
   if (options.threads_per_rank == 0 && given < possible)
     placement.remarks.push_back(base::cat("the cgroup grants ", options.cpu_quota,
-                                          " CPUs of time: ", given, " compute threads instead of ",
-                                          possible));
+                                          " CPUs of time: ", given, " of ", possible,
+                                          " compute threads"));
   note_oversubscription(placement, options.cpu_quota);
   placement.shares = shares_of(placement);
   return placement;

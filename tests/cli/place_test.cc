@@ -103,9 +103,10 @@ TEST(TopologyReport, DrawsWhatThereIsAndWhatIsForbidden) {
   two.cpu_quota = 1.5;
   const std::string text = topology_text(two, placed(two, {}));
   for (const char* part :
-       {"2 packages, 2 NUMA nodes, 8 cores", "package 1", "NUMA node 0, 8192 MiB\n",
-        "NUMA node 1, 8192 MiB, its memory is not allowed here", "[2 (3)]", "[8 9]",
-        "CPUs 0-2,8-9, memory of nodes 0, 1.5 CPUs of time", "1.5 CPUs of time: 1 compute threads"})
+       {"2 packages, 2 NUMA nodes, 8 cores", "package 1", "NUMA node 0, 7.5 GiB\n",
+        "NUMA node 1, 7.5 GiB, its memory is not allowed here", "[2 (3)]", "[8 9]",
+        "CPUs 0-2,8-9, memory of nodes 0, 1.5 CPUs of time", "rank 0 on NUMA node 0, 1 thread: 0\n",
+        "1.5 CPUs of time: 1 of 2 compute threads"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 

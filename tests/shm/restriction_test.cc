@@ -207,7 +207,7 @@ TEST(Quota, ASmallOneMeansFewerRanksAndIsTold) {
   ASSERT_EQ(placement.ranks.size(), 1u);
   EXPECT_EQ(placement.ranks[0].cpus.size(), 1u);
   EXPECT_TRUE(remarks(placement, "only 1 of 2 NUMA nodes get a rank"));
-  EXPECT_TRUE(remarks(placement, "1.5 CPUs of time: 1 compute threads"));
+  EXPECT_TRUE(remarks(placement, "1.5 CPUs of time: 1 of 7 compute threads"));
 }
 
 TEST(Quota, AskedForThreadsAboveItAreAWarning) {
