@@ -15,8 +15,10 @@ constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
                    kLogits = bit(Command::kLogits), kTokenize = bit(Command::kTokenize),
                    kDetokenize = bit(Command::kDetokenize), kPerplexity = bit(Command::kPerplexity),
                    kInspect = bit(Command::kInspect), kSynth = bit(Command::kSynth),
-                   kProbe = bit(Command::kProbe), kStatus = bit(Command::kStatus), kDoctor = bit(Command::kDoctor), kTopology = bit(Command::kTopology),
-                   kCompletion = bit(Command::kCompletion), kWorker = bit(Command::kWorker);
+                   kProbe = bit(Command::kProbe), kStatus = bit(Command::kStatus),
+                   kDoctor = bit(Command::kDoctor), kShm = bit(Command::kShm),
+                   kTopology = bit(Command::kTopology), kCompletion = bit(Command::kCompletion),
+                   kWorker = bit(Command::kWorker);
 constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity;
 constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
 
@@ -32,6 +34,7 @@ constexpr CommandRow kCommands[] = {
     {Command::kProbe, "probe", "measure this machine: memory, caches, exchange"},
     {Command::kStatus, "status", "ask a running server how it is and where its memory lies"},
     {Command::kDoctor, "doctor", "settings of this system that make numoe slow, and their cure"},
+    {Command::kShm, "shm", "what numoe holds in shared memory: list, verify, remove"},
     {Command::kTopology, "topology", "show the machine, what is allowed of it, and where ranks go"},
     {Command::kCompletion, "completion", "completion script for a shell"},
     {Command::kWorker, "worker", "one rank; started by the others"},
@@ -59,7 +62,8 @@ std::vector<OptionRow> text_rows() {
       {"--special", "", "text that spells a control token becomes that token", kRun | kTokenize,
        &O::special},
       {"--bos", "", "put the beginning-of-sequence token in front", kTokenize, &O::bos},
-      {"--json", "", "one JSON object", kInspect | kStatus | kDoctor | kProbe | kTopology, &O::json},
+      {"--json", "", "one JSON object", kInspect | kStatus | kDoctor | kShm | kProbe | kTopology,
+       &O::json},
   };
 }
 
@@ -159,6 +163,10 @@ std::vector<OptionRow> tool_rows() {
       {"--quick", "", "a few seconds, with fewer samples", kProbe, &O::quick},
       {"--mib", "N", "MiB to measure on each node; 0: several times its caches", kProbe,
        &O::probe_mib, 0, 1 << 20},
+      {"action", "ACTION", "ls, verify, or rm: removes what nobody uses", kShm, &O::action, 0, 0,
+       "ls verify rm", OptionRow::kRequired},
+      {"name", "NAME", "arenas; without: all", kShm, &O::names},
+      {"--force", "", "with rm: take the names of arenas away that are in use", kShm, &O::force},
       {"shell", "SHELL", "bash, zsh or fish", kCompletion, &O::shell, 0, 0, "bash zsh fish",
        OptionRow::kRequired},
   };
@@ -183,8 +191,8 @@ std::vector<OptionRow> cluster_rows() {
       {"--numa-nodes", "LIST",
        "NUMA nodes to use, by the system's numbers as in 1,3; auto: all that are allowed",
        kComputes | kTopology, &O::numa_nodes},
-      {"--topology", "FILE|STRING",
-       "another machine: XML by lstopo, or hwloc's notation as in \"package:2 [numa] core:8 pu:2\"",
+      {"--topology", "FILE",
+       "another machine: XML by lstopo, or a text of hwloc's as in \"package:2 [numa] core:8 pu:2\"",
        kTopology, &O::topology},
       {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
@@ -194,7 +202,7 @@ std::vector<OptionRow> cluster_rows() {
       {"--chunk", "N", "positions computed in one step; 0: 128", kBoth, &O::chunk, 0,
        base::kStepColumnsMax},
       {"--arena-dir", "DIR",
-       "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth,
+       "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth | kShm,
        &O::arena_directory},
       {"--huge-pages", "NAME",
        "of weights and KV cache: auto: what the arena directory gives; off; 2m or 1g: only those, "
@@ -235,8 +243,8 @@ std::vector<OptionRow> worker_rows() {
 
 std::vector<OptionRow> option_rows() {
   std::vector<OptionRow> rows;
-  for (const auto& group : {text_rows(), serve_rows(), status_rows(), sampling_rows(), cluster_rows(),
-                            synth_rows(), tool_rows(), worker_rows()})
+  for (const auto& group : {text_rows(), serve_rows(), status_rows(), sampling_rows(),
+                            cluster_rows(), synth_rows(), tool_rows(), worker_rows()})
     rows.insert(rows.end(), group.begin(), group.end());
   return rows;
 }
