@@ -1,7 +1,7 @@
 // The content hash of a model: what its tensors hold, whatever the file is called and however the
 // model is split.
 //
-//   content = sum modulo 2^128, over all blocks, of
+//   content = sum modulo 2^128, over all blocks of the tensors that the model uses, of
 //             XXH3-128(number of the block, XXH3-128(bytes of the block in the file))
 //
 // A block is kSliceRows rows of a matrix [shape[1] rows] of a tensor, the last one of a matrix may

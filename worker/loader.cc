@@ -121,6 +121,10 @@ class Loading {
       }
       add(content, blocks_.sum(span.slice, rows, bytes));
       if (memory_ != nullptr) RETURN_IF_ERROR(pack(span, rows, bytes));
+      const int64_t done = slice.transposed ? slice.rows.size() : rows.end - rows.begin;
+      const int64_t panels = (done + kernels::kPanelRows - 1) / kernels::kPanelRows;
+      done_bytes_.fetch_add(static_cast<uint64_t>(panels) * slice.panel_bytes,
+                            std::memory_order_relaxed);
     }
     return {};
   }
@@ -153,9 +157,6 @@ class Loading {
       kernels::pack_panel(slice.layout, slice.type, bytes + row * row_bytes,
                           static_cast<int>(panel_rows), slice.row_length, out);
     }
-    const auto panels =
-        static_cast<uint64_t>((count + kernels::kPanelRows - 1) / kernels::kPanelRows);
-    done_bytes_.fetch_add(panels * slice.panel_bytes, std::memory_order_relaxed);
     return {};
   }
 

@@ -133,6 +133,10 @@ base::Status FileSource::check_unchanged() {
   return {};
 }
 
+bool FileSource::reads_direct(int index) const {
+  return files_[static_cast<size_t>(index)]->use_direct.load(std::memory_order_relaxed);
+}
+
 template <class Visit>
 void FileSource::visit_missing(const OpenFile& file, const Extent& extent,
                                const Visit& visit) const {
