@@ -22,6 +22,7 @@ base::Status dispatch(Context& context) {
     case Command::kProbe: return probe(context);
     case Command::kStatus: return status(context);
     case Command::kDoctor: return doctor(context);
+    case Command::kShm: return shm_tool(context);
     case Command::kTopology: return topology(context);
     case Command::kCompletion: return completion(context);
     case Command::kWorker: break;  // run_app's own

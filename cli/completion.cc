@@ -26,7 +26,8 @@ CompletionWord word_of(const OptionRow& row) {
       .help = row.help,
       .choices = row.choices,
       .completion = completion_of(row),
-      .repeats = std::holds_alternative<std::vector<int32_t> Options::*>(row.target)};
+      .repeats = std::holds_alternative<std::vector<int32_t> Options::*>(row.target) ||
+                 std::holds_alternative<std::vector<std::string> Options::*>(row.target)};
   for (std::string_view names = row.names; !names.empty();) {
     const std::string_view name = names.substr(0, names.find(','));
     names.remove_prefix(std::min(names.size(), name.size() + 1));

@@ -23,7 +23,8 @@ constexpr unsigned bit(Command command) {
 using Target =
     std::variant<bool Options::*, int64_t Options::*, double Options::*, uint64_t Options::*,
                  std::string Options::*, std::optional<std::string> Options::*,
-                 std::optional<uint64_t> Options::*, std::vector<int32_t> Options::*>;
+                 std::optional<uint64_t> Options::*, std::vector<int32_t> Options::*,
+                 std::vector<std::string> Options::*>;
 
 struct OptionRow {
   const char* names;  // "-p,--prompt"; without a dash: positional

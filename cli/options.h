@@ -25,6 +25,7 @@ enum class Command {
   kProbe,
   kStatus,
   kDoctor,
+  kShm,
   kTopology,
   kCompletion,
   kWorker
@@ -98,6 +99,8 @@ struct Options {
   bool save = false, quick = false;
   int64_t probe_mib = 0;  // memory measured on each node; 0: by caches and free memory
   std::string shell;
+  std::string action;  // of `shm`: ls, verify, rm
+  std::vector<std::string> names;
 
   // Of `numoe worker`, filled in by the process that starts it.
   int64_t rank = 0, ranks = 1;

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -146,9 +147,14 @@ std::vector<ArenaListing> list_arenas(const std::string& directory) {
 base::Result<void> remove_arena(const std::string& directory, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string path, arena_path(directory, name));
   ASSIGN_OR_RETURN(const File file, open_file(path, O_RDONLY | O_NONBLOCK));
-  if (!try_lock(file, Lock::kExclusive)) {
-    return base::Error{base::Code::kUnavailable,
-                       base::cat(path, " is in use; end the processes that map it first")};
+  // Who lists or verifies arenas holds the lock for a moment too.
+  for (int attempt = 0; !try_lock(file, Lock::kExclusive); ++attempt) {
+    if (attempt == 20) {
+      return base::Error{base::Code::kUnavailable,
+                         base::cat(path, " is in use; end the processes that map it first")};
+    }
+    const timespec millisecond = {.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&millisecond, nullptr);
   }
   if (is_named(file, path)) unlink(path.c_str());
   return {};

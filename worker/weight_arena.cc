@@ -137,8 +137,10 @@ class Acquisition {
 
   /// What a file is that another process has locked exclusively.
   Look look_at_loading(shm::File file) {
-    if (!options_.named) return {.verdict = Look::kNextName};
     const auto header = shm::peek_header(file);
+    if (!options_.named && !(header.ok() && is_ready(*header) && is_wanted(*header))) {
+      return {.verdict = Look::kNextName};
+    }
     if (header.ok()) {
       const bool same = is_wanted(*header) && header->identity == options_.arena.identity;
       // Who holds a ready one so only looks at it, or is about to make it anew.
