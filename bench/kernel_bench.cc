@@ -27,7 +27,8 @@ using kernels::Ops;
 using kernels::TensorType;
 
 constexpr TensorType kTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBF16,
-                                 TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K};
+                                 TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K,
+                                 TensorType::kMXFP4};
 constexpr int64_t kLength = 2048;  // k
 constexpr int kColumns = 64;
 constexpr int64_t kGemmRows = 512;
@@ -82,6 +83,11 @@ std::vector<std::byte> random_panel(Layout layout, TensorType type) {
   std::vector<std::byte> rows(static_cast<size_t>(kernels::row_bytes(type, kLength)) * 16);
   // Bytes below 0x30 make finite, moderate scales whatever field they land in.
   for (std::byte& b : rows) b = static_cast<std::byte>(random() % 0x30);
+  // Of MXFP4 it is an exponent, which would make subnormal ones.
+  const auto block = static_cast<size_t>(kernels::type_info(type).block_bytes);
+  for (size_t i = 0; type == TensorType::kMXFP4 && i < rows.size(); i += block) {
+    rows[i] = std::byte{120};
+  }
   const size_t bytes = kernels::panel_bytes(layout, type, kLength);
   auto aligned = std::make_unique<std::byte[]>(bytes + 64);
   std::byte* panel = aligned.get() + (64 - reinterpret_cast<uintptr_t>(aligned.get()) % 64) % 64;

@@ -11,6 +11,7 @@ ActivationFormat activation_format(Layout layout) {
     case Layout::kF32:
     case Layout::kF16:
     case Layout::kBF16: return ActivationFormat::kF32;
+    case Layout::kMXFP4:
     case Layout::kQ8_0: return ActivationFormat::kQ8_32;
     case Layout::kQ4_K:
     case Layout::kQ6_K: return ActivationFormat::kQ8;

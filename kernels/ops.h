@@ -30,8 +30,9 @@ enum class Layout : uint32_t {
   kQ8_0 = 4,
   kQ4_K = 5,
   kQ6_K = 6,
+  kMXFP4 = 7,
 };
-inline constexpr int kLayoutCount = 7;
+inline constexpr int kLayoutCount = 8;
 const char* layout_name(Layout layout);
 
 /// What a layout multiplies with.

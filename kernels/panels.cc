@@ -107,6 +107,18 @@ void pack_q6_k(const std::byte* row, int r, int64_t k, std::byte* panel) {
   }
 }
 
+/// Row r of an MXFP4 panel. File block: exponent e, sixteen bytes of two codes each.
+void pack_mxfp4(const std::byte* row, int r, int64_t k, std::byte* panel) {
+  for (int64_t b = 0; b < k / 32; ++b, row += 17) {
+    MXFP4Group& group = *reinterpret_cast<MXFP4Group*>(panel + b / 2 * int64_t{sizeof(MXFP4Group)});
+    const auto exponent = static_cast<unsigned>(row[0]);
+    // The two smallest halved scales are subnormal.
+    group.d[b % 2][r] =
+        static_cast<uint16_t>(exponent < 2 ? 0x20u << exponent : (exponent - 1) << 7);
+    for (int v = 0; v < 4; ++v) store_u32(group.q[b % 2][v][r], load_u32(row + 1 + 4 * v));
+  }
+}
+
 Layout fast_layout(TensorType type) {
   switch (type) {
     case TensorType::kF32: return Layout::kF32;
@@ -115,7 +127,20 @@ Layout fast_layout(TensorType type) {
     case TensorType::kQ8_0: return Layout::kQ8_0;
     case TensorType::kQ4_K: return Layout::kQ4_K;
     case TensorType::kQ6_K: return Layout::kQ6_K;
+    case TensorType::kMXFP4: return Layout::kMXFP4;
     default: return Layout::kRows;
+  }
+}
+
+/// Whether a panel may have bytes that belong to no weight.
+bool has_padding(Layout layout, int64_t k) {
+  switch (layout) {
+    case Layout::kF32:
+    case Layout::kQ4_K: return false;
+    case Layout::kF16:
+    case Layout::kBF16: return k % 2 != 0;
+    case Layout::kQ8_0: return k % 64 != 0;
+    default: return true;
   }
 }
 
@@ -130,20 +155,9 @@ const char* layout_name(Layout layout) {
     case Layout::kQ8_0: return "q8_0";
     case Layout::kQ4_K: return "q4_k";
     case Layout::kQ6_K: return "q6_k";
+    case Layout::kMXFP4: return "mxfp4";
   }
   return "unknown";
-/// Whether a panel may have bytes that belong to no weight.
-bool has_padding(Layout layout, int64_t k) {
-  switch (layout) {
-    case Layout::kF32:
-    case Layout::kQ4_K: return false;
-    case Layout::kF16:
-    case Layout::kBF16: return k % 2 != 0;
-    case Layout::kQ8_0: return k % 64 != 0;
-    default: return true;
-  }
-}
-
 }
 
 Layout layout_for(TensorType type, const Ops& ops) {
@@ -161,6 +175,8 @@ size_t panel_bytes(Layout layout, TensorType type, int64_t k) {
     case Layout::kQ8_0: return n / 64 * sizeof(Q8_0Group) + (n % 64 != 0 ? kQ8_0HalfGroupBytes : 0);
     case Layout::kQ4_K: return n / 256 * sizeof(Q4_KBlock);
     case Layout::kQ6_K: return n / 256 * sizeof(Q6_KBlock);
+    case Layout::kMXFP4:
+      return n / 64 * sizeof(MXFP4Group) + (n % 64 != 0 ? kMXFP4HalfGroupBytes : 0);
   }
   CHECK(false, "layout ", static_cast<uint32_t>(layout));
 }
@@ -177,6 +193,7 @@ void pack_panel(Layout layout, TensorType type, const std::byte* rows, int row_c
   }
   const size_t stride = static_cast<size_t>(row_bytes(type, k));
   const size_t count = static_cast<size_t>(row_count);
+  const auto done = static_cast<size_t>(pack_quads(layout, rows, row_count, k, panel));
   switch (layout) {
     case Layout::kRows: std::memcpy(panel, rows, stride * count); return;
     case Layout::kF32: pack_elements(rows, done, count, k, 4, panel); return;
@@ -193,9 +210,13 @@ void pack_panel(Layout layout, TensorType type, const std::byte* rows, int row_c
       }
       return;
     case Layout::kQ6_K:
-  const auto done = static_cast<size_t>(pack_quads(layout, rows, row_count, k, panel));
       for (size_t r = done; r < count; ++r) {
         pack_q6_k(rows + r * stride, static_cast<int>(r), k, panel);
+      }
+      return;
+    case Layout::kMXFP4:
+      for (size_t r = done; r < count; ++r) {
+        pack_mxfp4(rows + r * stride, static_cast<int>(r), k, panel);
       }
       return;
   }

@@ -4,11 +4,12 @@
 // k. An ISA with registers of 8 lanes reads half a vector (byte offset 4 * first row), the scalar
 // one a lane: the same bytes serve all of them. A panel is one stream in k order.
 //
-//   F32           F16, BF16                Q8_0                    Q4_K, Q6_K
-//   [k][16]       [k][16] of 2 bytes       [k / 64] Q8_0Group      [k / 256] …Block
+//   F32           F16, BF16                Q8_0, MXFP4             Q4_K, Q6_K
+//   [k][16]       [k][16] of 2 bytes       [k / 64] …Group         [k / 256] …Block
 //   4 bytes each  padded to whole vectors  last one may be half
 //
-// Nothing but the padding of Q6_K (1 %) is added to the bytes of the file.
+// Nothing is added to the bytes of the file but the padding of Q6_K (1 %) and a second byte for the
+// scales of MXFP4 (6 %), which would else take integer work for every 32 weights.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,15 @@ struct alignas(64) Q8_0Group {
 };
 static_assert(sizeof(Q8_0Group) == 16 * 2 * 34);
 inline constexpr size_t kQ8_0HalfGroupBytes = 64 + 512;
+
+/// Two MXFP4 blocks of each row. If k / 32 is odd, the last group ends after q[0].
+struct alignas(64) MXFP4Group {
+  uint16_t d[2][kPanelRows];  // half of 2^(e - 127) in bfloat16, which holds it exactly
+  /// Vector v: low nibbles k = 4 v …, high nibbles k = 16 + 4 v …
+  uint8_t q[2][4][kPanelRows][4];
+};
+static_assert(sizeof(MXFP4Group) == 16 * 2 * 18);
+inline constexpr size_t kMXFP4HalfGroupBytes = 64 + 256;
 
 struct alignas(64) Q4_KBlock {
   uint16_t d[kPanelRows];     // float16 scale of the scales

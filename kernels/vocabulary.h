@@ -10,10 +10,12 @@
 //
 //   load  splat  splat_f32    a register (aligned) · one 32-bit word to all lanes
 //   and_bytes  or_bytes  shr_bits  shl_bits       bits; shifts move whole lanes
+//   table16  look_up          16 bytes, and for each byte 0 … 15 of a register the one it points to
 //   even16  odd16  …_signed   bytes 0, 2 or 1, 3 of each lane as two int16
 //   dot_u4  dot_u6  dot_s8    sum += four products of w (0 … 15 · 0 … 63 · 128 + code) and x
 //   (int8);
 //                             at most eight steps for u4, four for u6, which are told their number
+//                             (more, if w is smaller and the format shows that they fit)
 //   scale_u4  scale_u6        sum * scale, int32
 //   start_s8  sum_s8          begin (from ActivationBlock32::start) and end of a dot_s8 sum
 //   dot_i16                   sum += two products of int16
@@ -36,7 +38,7 @@ template <class V>
 concept Vocabulary = requires(void* to, const void* from, typename V::Bytes bytes, int j,
                               typename V::I32 i, typename V::F32 f, typename V::SumU4 u4,
                               typename V::SumU6 u6, typename V::SumS8 s8, typename V::Scale scale,
-                              const int32_t* start) {
+                              const int32_t* start, const uint8_t* table) {
   requires V::kLanes == 1 || V::kLanes == 8 || V::kLanes == 16;
   requires 16 % (V::kLanes * V::kTogether) == 0;
   { V::load(from) } -> std::same_as<typename V::Bytes>;
@@ -45,6 +47,7 @@ concept Vocabulary = requires(void* to, const void* from, typename V::Bytes byte
   { V::or_bytes(bytes, bytes) } -> std::same_as<typename V::Bytes>;
   { V::template shr_bits<4>(bytes) } -> std::same_as<typename V::Bytes>;
   { V::template shl_bits<4>(bytes) } -> std::same_as<typename V::Bytes>;
+  { V::look_up(V::table16(table), bytes) } -> std::same_as<typename V::Bytes>;
   { V::even16(bytes) } -> std::same_as<typename V::Bytes>;
   { V::odd16(bytes) } -> std::same_as<typename V::Bytes>;
   { V::even16_signed(bytes) } -> std::same_as<typename V::Bytes>;

@@ -21,6 +21,7 @@ struct Avx2 {
   };
   using SumS8 = __m256i;
   using Scale = __m256i;  // int16, each scale twice
+  using Table = __m256i;
   using I32 = __m256i;
   using F32 = __m256;
 
@@ -43,6 +44,10 @@ struct Avx2 {
   static Bytes shl_bits(Bytes a) {
     return _mm256_slli_epi32(a, n);
   }
+  static Table table16(const uint8_t* bytes) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  }
+  static Bytes look_up(Table table, Bytes codes) { return _mm256_shuffle_epi8(table, codes); }
   static Bytes even16(Bytes a) { return _mm256_and_si256(a, _mm256_set1_epi32(0x00ff00ff)); }
   static Bytes odd16(Bytes a) { return _mm256_srli_epi16(a, 8); }
   static Bytes even16_signed(Bytes a) { return _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8); }

@@ -20,6 +20,7 @@ struct Avx512 {
   using SumU6 = __m512i;
   using SumS8 = __m512i;
   using Scale = __m512i;
+  using Table = __m512i;
   using I32 = __m512i;
   using F32 = __m512;
 
@@ -42,6 +43,10 @@ struct Avx512 {
   static Bytes shl_bits(Bytes a) {
     return _mm512_slli_epi32(a, n);
   }
+  static Table table16(const uint8_t* bytes) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  }
+  static Bytes look_up(Table table, Bytes codes) { return _mm512_shuffle_epi8(table, codes); }
   static Bytes even16(Bytes a) { return _mm512_and_si512(a, _mm512_set1_epi32(0x00ff00ff)); }
   static Bytes odd16(Bytes a) { return _mm512_srli_epi16(a, 8); }
   static Bytes even16_signed(Bytes a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }

@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/format_float.h"
+#include "kernels/format_mxfp4.h"
 #include "kernels/format_q4_k.h"
 #include "kernels/format_q6_k.h"
 #include "kernels/format_q8_0.h"
@@ -23,7 +24,8 @@ constexpr Ops make_ops(const char* name) {
       .name = name,
       .is_reference = false,
       .matmul = {matmul_rows, matmul<V, FormatF32>, matmul<V, FormatF16>, matmul<V, FormatBF16>,
-                 matmul<V, FormatQ8_0>, matmul<V, FormatQ4_K>, matmul<V, FormatQ6_K>},
+                 matmul<V, FormatQ8_0>, matmul<V, FormatQ4_K>, matmul<V, FormatQ6_K>,
+                 matmul<V, FormatMXFP4>},
       .quantise = Quantiser<V>::quantise,
       .quantise_32 = Quantiser<V>::quantise_32,
       .rms_norm = VectorOps<V>::rms_norm,

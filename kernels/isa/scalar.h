@@ -19,6 +19,7 @@ struct Scalar {
   using SumU6 = int32_t;
   using SumS8 = int32_t;
   using Scale = int32_t;
+  using Table = const uint8_t*;
   using I32 = int32_t;
   using F32 = float;
 
@@ -38,6 +39,12 @@ struct Scalar {
   template <int n>
   static Bytes shl_bits(Bytes a) {
     return a << n;
+  }
+  static Table table16(const uint8_t* bytes) { return bytes; }
+  static Bytes look_up(Table table, Bytes codes) {
+    Bytes found = 0;
+    for (int i = 0; i < 32; i += 8) found |= uint32_t(table[codes >> i & 15]) << i;
+    return found;
   }
   static Bytes even16(Bytes a) { return a & 0x00ff00ffu; }
   static Bytes odd16(Bytes a) { return (a >> 8) & 0x00ff00ffu; }

@@ -9,7 +9,8 @@ namespace kernels::testing {
 namespace {
 
 constexpr TensorType kFastTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBF16,
-                                     TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K};
+                                     TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K,
+                                     TensorType::kMXFP4};
 
 std::vector<int64_t> lengths(TensorType type) {
   switch (type_info(type).block_weights) {
@@ -104,6 +105,8 @@ template <>
 constexpr size_t kLayoutIndex<TensorType::kQ4_K> = 5;
 template <>
 constexpr size_t kLayoutIndex<TensorType::kQ6_K> = 6;
+template <>
+constexpr size_t kLayoutIndex<TensorType::kMXFP4> = 7;
 
 /// Leaves out the last block of every row.
 template <size_t layout>
@@ -141,7 +144,7 @@ constexpr Mutants kMutants = {skip_last_block<layout>, flip_one_bit<layout>};
 
 Mutants mutants(size_t layout) {
   const Mutants all[] = {{nullptr, nullptr}, kMutants<1>, kMutants<2>, kMutants<3>,
-                         kMutants<4>,        kMutants<5>, kMutants<6>};
+                         kMutants<4>,        kMutants<5>, kMutants<6>, kMutants<7>};
   return all[layout];
 }
 

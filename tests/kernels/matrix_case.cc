@@ -62,6 +62,13 @@ void fill_quantised_row(Random& random, const CaseSpec& spec, std::byte* row) {
     for (int b = 0; b < info.block_bytes; ++b) {
       row[b] = static_cast<std::byte>(constant ? pattern : static_cast<unsigned>(random() % 256));
     }
+    if (spec.type == TensorType::kMXFP4) {
+      // Exponents of ordinary weights; else of subnormal and large ones, too.
+      const unsigned exponents[] = {0, 1, 2, 3, 100, 127, 153, 200};
+      row[0] = static_cast<std::byte>(spec.codes == Codes::kExtreme ? exponents[random() % 8]
+                                                                    : 115 + random() % 4);
+      continue;
+    }
     const float d = random_scale(random, spec.codes);
     if (spec.type == TensorType::kQ6_K) {
       put_f16(row + 208, d);

@@ -25,6 +25,8 @@ TEST(PanelBytes, AreTheBytesOfTheFileRoundedUp) {
       {Layout::kQ8_0, TensorType::kQ8_0, 1408, 22 * 16 * 68},
       {Layout::kQ4_K, TensorType::kQ4_K, 512, 2 * 16 * 144},
       {Layout::kQ6_K, TensorType::kQ6_K, 512, 2 * (16 * 210 + 32)},
+      {Layout::kMXFP4, TensorType::kMXFP4, 2880, 45 * 16 * 36},
+      {Layout::kMXFP4, TensorType::kMXFP4, 96, 16 * 36 + 64 + 256},
       {Layout::kRows, TensorType::kQ6_K, 256, 16 * 210 + 32},
       {Layout::kRows, TensorType::kQ4_0, 32, 16 * 18 + 32},
   };
@@ -48,8 +50,9 @@ TEST(ActivationBytes, HoldAColumnInAnOddNumberOfCacheLines) {
 }
 
 TEST(PackPanel, MissingRowsAreZeroAndOthersDoNotMove) {
-  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0,
-                                TensorType::kQ4_K, TensorType::kQ6_K, TensorType::kQ5_K}) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K,
+        TensorType::kMXFP4, TensorType::kQ5_K}) {
     const MatrixCase matrix({.type = type, .k = 512, .rows = 16, .columns = 1});
     // A single row in a panel of its own gives what it gives beside fifteen others.
     const std::vector<float> all = run(matrix, scalar(), {0, 16, 0, 1});
@@ -61,9 +64,6 @@ TEST(PackPanel, MissingRowsAreZeroAndOthersDoNotMove) {
   }
 }
 
-TEST(PackPanel, WritesEveryByteOfThePanel) {
-  for (const TensorType type : {TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_K,
-                                TensorType::kQ6_K, TensorType::kQ4_0}) {
 // Four rows are packed at once where there are four, the others one by one.
 TEST(PackPanel, RowsAreTheSameAloneAndInFours) {
   for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
@@ -80,7 +80,11 @@ TEST(PackPanel, RowsAreTheSameAloneAndInFours) {
   }
 }
 
-    const int64_t k = type == TensorType::kF16 ? 37 : type == TensorType::kQ8_0 ? 96 : 256;
+TEST(PackPanel, WritesEveryByteOfThePanel) {
+  for (const TensorType type : {TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_K,
+                                TensorType::kQ6_K, TensorType::kMXFP4, TensorType::kQ4_0}) {
+    const bool groups = type == TensorType::kQ8_0 || type == TensorType::kMXFP4;
+    const int64_t k = type == TensorType::kF16 ? 37 : groups ? 96 : 256;
     const MatrixCase matrix({.type = type, .k = k, .rows = 5, .columns = 0});
     const Layout layout = layout_for(type, scalar());
     const size_t bytes = panel_bytes(layout, type, k);
