@@ -245,7 +245,7 @@ TEST_F(Written, TheSameRequestGivesTheSameBytes) {
 }
 
 TEST_F(Written, EveryTypeReadsBackWithItsDeviations) {
-  for (const SynthShape& shape : {kTinyOlmoe, kTinyQwen}) {
+  for (const SynthShape& shape : {kTinyOlmoe, kTinyQwen, model_test::kTinyGptOss}) {
     for (const char* type : model_test::kSynthTypes) {
       SCOPED_TRACE(base::cat(shape.preset, " ", type));
       const SynthPlan plan = plan_of(shape, {.weight_type = type, .layers = 1});

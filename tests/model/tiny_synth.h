@@ -38,6 +38,97 @@ inline constexpr model::SynthShape kTinyQwen = {.preset = "tiny-qwen",
                                                 .rope_base = 1000000,
                                                 .norm_epsilon = 1e-6};
 
+/// A dense layer, a latent with compressed queries, groups, shared experts, a stretched context.
+inline constexpr model::SynthShape kTinyDeepseek = {
+    .preset = "tiny-deepseek",
+    .title = "tiny",
+    .architectures = {"deepseek2"},
+    .layers = 4,
+    .hidden = 256,
+    .heads = 4,
+    .kv_heads = 1,
+    .head_dim = 160,
+    .rope_dims = 32,
+    .experts = 16,
+    .experts_used = 4,
+    .expert_width = 96,
+    .dense_width = 512,
+    .shared_experts = 1,
+    .leading_dense = 1,
+    .vocabulary = 512,
+    .context = 512,
+    .router = {.sigmoid = true, .scale = 1.5, .groups = 4, .groups_used = 2},
+    .latent = {.query_rank = 96, .rank = 128, .plain_dim = 32, .value_dim = 64},
+    .yarn = {.factor = 4, .original_context = 128, .log_multiplier = 0.1}};
+
+/// Half of a head turned, biases, a dense layer.
+inline constexpr model::SynthShape kTinyGlm = {.preset = "tiny-glm",
+                                               .title = "tiny",
+                                               .architectures = {"glm4moe"},
+                                               .layers = 4,
+                                               .hidden = 256,
+                                               .heads = 6,
+                                               .kv_heads = 2,
+                                               .head_dim = 64,
+                                               .rope_dims = 32,
+                                               .experts = 16,
+                                               .experts_used = 4,
+                                               .expert_width = 96,
+                                               .dense_width = 512,
+                                               .shared_experts = 1,
+                                               .leading_dense = 1,
+                                               .vocabulary = 512,
+                                               .context = 512,
+                                               .router = {.sigmoid = true}};
+
+inline constexpr model::SynthShape kTinyMinimax = {.preset = "tiny-minimax",
+                                                   .title = "tiny",
+                                                   .architectures = {"minimax-m2"},
+                                                   .layers = 4,
+                                                   .hidden = 256,
+                                                   .heads = 6,
+                                                   .kv_heads = 2,
+                                                   .head_dim = 64,
+                                                   .rope_dims = 32,
+                                                   .experts = 16,
+                                                   .experts_used = 4,
+                                                   .expert_width = 96,
+                                                   .dense_width = 96,
+                                                   .vocabulary = 512,
+                                                   .context = 512,
+                                                   .router = {.sigmoid = true}};
+
+/// Windows shorter than a text, sinks, biases everywhere.
+inline constexpr model::SynthShape kTinyGptOss = {.preset = "tiny-gpt-oss",
+                                                  .title = "tiny",
+                                                  .architectures = {"gpt-oss"},
+                                                  .layers = 4,
+                                                  .hidden = 288,
+                                                  .heads = 8,
+                                                  .kv_heads = 2,
+                                                  .head_dim = 64,
+                                                  .rope_dims = 64,
+                                                  .window = 24,
+                                                  .experts = 16,
+                                                  .experts_used = 4,
+                                                  .expert_width = 96,
+                                                  .dense_width = 96,
+                                                  .vocabulary = 512,
+                                                  .context = 512,
+                                                  .rope_base = 150000,
+                                                  .yarn = {.factor = 4, .original_context = 128}};
+
+/// One that can be written as `architecture`.
+inline const model::SynthShape& tiny_shape(std::string_view architecture) {
+  for (const model::SynthShape* shape :
+       {&kTinyOlmoe, &kTinyQwen, &kTinyDeepseek, &kTinyGlm, &kTinyMinimax, &kTinyGptOss}) {
+    for (const std::string_view name : shape->architectures) {
+      if (name == architecture) return *shape;
+    }
+  }
+  return kTinyOlmoe;
+}
+
 /// Names of all types that weights are written in.
 inline constexpr const char* kSynthTypes[] = {
     "f32",   "f16",     "bf16",   "q8_0",  "q4_0",    "q4_1",   "q5_0",   "q5_1",

@@ -1,4 +1,4 @@
-// Writes a synthetic model small enough for tests: tiny_synth olmoe|llama|qwen3moe TYPE VOCAB FILE
+// Writes a synthetic model small enough for tests: tiny_synth ARCHITECTURE TYPE VOCAB FILE
 #include <cstdio>
 #include <string_view>
 
@@ -9,8 +9,7 @@ namespace {
 
 base::Status write(const char* const* arguments) {
   const std::string_view architecture = arguments[0];
-  model::SynthShape shape =
-      architecture == "qwen3moe" ? model_test::kTinyQwen : model_test::kTinyOlmoe;
+  model::SynthShape shape = model_test::tiny_shape(architecture);
   ASSIGN_OR_RETURN(const model::Directory vocabulary, model::read_directory(arguments[2]));
   const auto* tokens = vocabulary.metadata.strings("tokenizer.ggml.tokens");
   if (tokens != nullptr) shape.vocabulary = static_cast<int64_t>(tokens->size()) + 32;
