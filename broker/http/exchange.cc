@@ -146,7 +146,7 @@ Task<Connection::After> Connection::tell_placement(Manner& manner, Record& recor
   const uint64_t round = gate.ask_placement();
   PlacementAnswer answer;
   std::optional<Refusal> refusal;
-  while (!closed_) {
+  while (!closed_ && !gone_) {
     answer = gate.placement();
     if (answer.round >= round) break;
     refusal = not_ready(gate.status());
@@ -165,6 +165,7 @@ Task<Connection::After> Connection::tell_placement(Manner& manner, Record& recor
     polls_ = false;
   }
   if (refusal) co_return co_await refuse(std::move(*refusal), manner, record);
+  if (answer.round < round) co_return After::kClose;  // the client has left
   co_return co_await respond(placement_page(answer.ranks), manner, record);
 }
 

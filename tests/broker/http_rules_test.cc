@@ -213,7 +213,8 @@ TEST(Rules, WithoutAKeyOnlyTheStatusRoutesAnswer) {
     return status_of(head_of(method, path, {{"authorization", authorization}}), *keys);
   };
   for (const char* path : {"/live", "/ready", "/health"}) EXPECT_EQ(status(path, "GET", ""), 200);
-  for (const char* path : {"/v1/models", "/v1/models/x", "/nothing", "/v1/completions"})
+  for (const char* path :
+       {"/v1/models", "/v1/models/x", "/nothing", "/v1/completions", "/status", "/placement"})
     EXPECT_EQ(status(path, "GET", ""), 401) << path;
   for (const char* good : {"Bearer secret-1", "bearer secret-22", "Bearer   secret-1  "})
     EXPECT_EQ(status("/v1/models", "GET", good), 200) << good;

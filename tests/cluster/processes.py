@@ -34,7 +34,7 @@ class Run:
     """
 
     def __init__(self, binary, *arguments, arena=None, sockets=None, stdin=subprocess.DEVNULL,
-                 environment=None):
+                 environment=None, prefix=()):
         self.mark = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="numoe-test-")
         self.folder = Path(self._folder.name)
@@ -51,7 +51,7 @@ class Run:
         command = [str(binary), *map(str, arguments)]
         if command[1:2] in (["run"], ["serve"]):
             command += ["--arena-dir", str(self.arena)]
-        self.process = subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*prefix, *command], env=environment, stdin=stdin, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, start_new_session=True)
         self.out = bytearray()
         self.err = bytearray()

@@ -30,6 +30,27 @@ std::vector<proto::Envelope> sent(Worker& worker) {
   return envelopes;
 }
 
+TEST(Worker, TellsWhereItsMemoryLiesOnceItIsLoaded) {
+  class Source final : public PlacementSource {
+   public:
+    proto::PlacementReply placement() const override { return {.rank = 1, .source = "looked"}; }
+  };
+  const Source source;
+  Worker worker(options(1));
+  worker.on_message(from_broker(proto::HelloReply{.accepted = true, .plan_epoch = 3}), 0);
+  worker.on_message(from_broker(proto::PlacementRequest{}), 0);
+  EXPECT_TRUE(sent(worker).empty()) << "there is nothing to look at yet";
+  worker.show_placement(source);
+  worker.loaded({.vocabulary = 1, .context = 1, .columns_max = 1});
+  sent(worker);
+  worker.on_message(from_broker(proto::PlacementRequest{}, 2), 0);
+  EXPECT_TRUE(sent(worker).empty()) << "of another epoch";
+  worker.on_message(from_broker(proto::PlacementRequest{}), 0);
+  const auto answers = sent(worker);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(std::get<proto::PlacementReply>(answers[0].body).source, "looked");
+}
+
 TEST(Worker, SaysHelloUntilAnswered) {
   Worker worker(options());
   worker.on_tick(0);
