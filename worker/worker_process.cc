@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/cat.h"
 #include "proto/zmq_channel.h"
 #include "worker/instance.h"
 #include "worker/worker.h"
@@ -15,7 +16,9 @@ constexpr base::TimeNs kMillisecond = 1'000'000;
 // How long a process without work waits for messages or steps before it looks after itself again.
 constexpr base::TimeNs kIdleWait = 50 * kMillisecond;
 // How often a worker of an instance looks whether somebody holds it.
-constexpr base::TimeNs kLookAfter = 500 * kMillisecond;
+constexpr base::TimeNs kLookAfter = 250 * kMillisecond;
+// What is not answered is said again so often; somebody may wait for a group to be ready.
+constexpr base::TimeNs kRepeatAfter = 200 * kMillisecond;
 // How long the broker's word may take that explains the end of the group.
 constexpr base::TimeNs kLastWord = 100 * kMillisecond;
 // How long the last words of a failed worker may take to be sent and answered.
@@ -69,33 +72,35 @@ class TimedRunner final : public engine::StepRunner, public StatsSource, public 
 class InstanceWatch {
  public:
   InstanceWatch(const WorkerProcessOptions& options, const InstanceMember& member)
-      : head_(instance_head(options.incarnation, options.rank.group_id)),
+      : own_(base::cat(instance_head(options.incarnation, options.rank.group_id), " ")),
         orphan_ns_(options.instance->orphan_ns),
-        member_(member) {}
+        member_(member),
+        head_(member.head()) {}
 
-  enum class Found { kBroker, kNoBroker, kEnd };
-  /// Looks at most twice a second.
+  enum class Found { kNothingNew, kBrokerLost, kEnd };
+  /// Looks a few times a second. kBrokerLost once for each, also if another one has come already.
   Found look(base::TimeNs now) {
-    if (now < look_at_) return found_;
+    if (now < look_at_) return Found::kNothingNew;
     look_at_ = now + kLookAfter;
+    const bool was_orphan = orphan_since_.has_value();
     if (member_.has_broker()) {
       orphan_since_.reset();
-    } else if (!orphan_since_) {
+    } else if (!was_orphan) {
       orphan_since_ = now;
     }
-    const bool alone = orphan_since_ && now - *orphan_since_ >= orphan_ns_;
-    found_ = alone || !member_.is_meant(head_) ? Found::kEnd
-             : orphan_since_                   ? Found::kNoBroker
-                                               : Found::kBroker;
-    return found_;
+    const std::string before = std::exchange(head_, member_.head());
+    const bool meant = head_.starts_with(own_);
+    if (!meant || (orphan_since_ && now - *orphan_since_ >= orphan_ns_)) return Found::kEnd;
+    const bool lost = (orphan_since_ && !was_orphan) || head_ != before;
+    return lost ? Found::kBrokerLost : Found::kNothingNew;
   }
 
  private:
-  const std::string head_;
+  const std::string own_;
   const base::TimeNs orphan_ns_;
   const InstanceMember& member_;
+  std::string head_;
   base::TimeNs look_at_ = 0;
-  Found found_ = Found::kBroker;
   std::optional<base::TimeNs> orphan_since_;
 };
 
@@ -120,6 +125,7 @@ class Process {
                  .rank_count = options.rank.rank_count,
                  .model_fingerprint = parts.backend.fingerprint(),
                  .program_version = options.program_version,
+                 .repeat_after = kRepeatAfter,
                  .group_id = options.rank.group_id}) {
     if (parts.member != nullptr) watch_.emplace(options, *parts.member);
   }
@@ -150,14 +156,15 @@ class Process {
   bool look_for_broker() {
     if (!watch_) return true;
     const InstanceWatch::Found found = watch_->look(clock_.now());
-    if (found == InstanceWatch::Found::kNoBroker && has_broker_) worker_.on_broker_lost();
-    has_broker_ = found == InstanceWatch::Found::kBroker;
+    if (found == InstanceWatch::Found::kBrokerLost) worker_.on_broker_lost();
     return found != InstanceWatch::Found::kEnd;
   }
 
   void exchange_messages() {
     flush();
     while (auto received = channel_.receive()) worker_.on_message(received->message, clock_.now());
+    // Before a step is run: the broker must know who was here if that step ends this process.
+    flush();
   }
 
   void flush() {
@@ -189,7 +196,10 @@ class Process {
                        .content_low = report.content.low,
                        .content_high = report.content.high};
     if (leads()) {
-      worker_.lead(ready, runner_, {.token_count = backend_.token_count()}, &runner_);
+      worker_.lead(
+          ready, runner_,
+          {.token_count = backend_.token_count(), .sealed_blocks = backend_.sealed_blocks()},
+          &runner_);
       return;
     }
     // The broker goes by the leader's shape; a follower only has to state a valid one.
@@ -223,7 +233,6 @@ class Process {
   TimedRunner runner_;
   Worker worker_;
   std::optional<InstanceWatch> watch_;
-  bool has_broker_ = true;
 };
 
 }  // namespace
