@@ -82,6 +82,22 @@ TEST(Topology, SecondMemoryOfASocketTakesNoCore) {
   EXPECT_EQ(with_cores, 2u);
 }
 
+// By hwloc: two sockets of two fast cores and a slow one each.
+TEST(Topology, XmlFileWithKindsOfCoresAndDistances) {
+  const auto topology = read_topology(
+      {.kind = TopologyKind::kXmlFile, .text = NUMOE_SOURCE_DIR "/tests/shm/machines/hybrid.xml"});
+  ASSERT_TRUE(topology.ok()) << topology.error().message;
+  ASSERT_EQ(topology->nodes.size(), 2u);
+  EXPECT_EQ(topology->nodes[0].memory_bytes, uint64_t{8} << 30);
+  EXPECT_EQ(topology->nodes[0].distances, (std::vector<uint64_t>{10, 21}));
+  EXPECT_EQ(topology->nodes[1].distances, (std::vector<uint64_t>{21, 10}));
+  ASSERT_EQ(topology->nodes[1].cores.size(), 3u);
+  EXPECT_FALSE(topology->nodes[1].cores[1].efficient);
+  EXPECT_TRUE(topology->nodes[1].cores[2].efficient);
+  EXPECT_EQ(place(*topology, {.ranks = 2}).ranks[1].cpus, (Cpus{3, 4}));
+  EXPECT_EQ(place(*topology, {.ranks = 2, .efficient_cores = true}).ranks[1].cpus, (Cpus{3, 4, 5}));
+}
+
 TEST(Topology, MachineHasTheCpusThisProcessMayUse) {
   const auto topology = read_topology({});
   ASSERT_TRUE(topology.ok()) << topology.error().message;
