@@ -165,10 +165,11 @@ base::Status check_cgroup(const RoomFacts& facts, Sum need) {
 }  // namespace
 
 std::string size_text(uint64_t bytes) {
-  const uint64_t unit = bytes >= kGiB ? kGiB : kMiB;
+  const bool small = bytes > 0 && bytes < kMiB;
+  const uint64_t unit = bytes >= kGiB ? kGiB : small ? 1024 : kMiB;
   // Tenths without an overflow, rounded.
   const uint64_t tenths = bytes / unit * 10 + (bytes % unit * 10 + unit / 2) / unit;
-  return base::cat(tenths / 10, ".", tenths % 10, unit == kGiB ? " GiB" : " MiB");
+  return base::cat(tenths / 10, ".", tenths % 10, unit == kGiB ? " GiB" : small ? " KiB" : " MiB");
 }
 
 base::Status check_room(const RoomFacts& facts, std::span<const RankNeed> needs, HugePages pages) {

@@ -37,6 +37,8 @@ class DescriptorMapping {
   ipc::mode_t mode_;
 };
 
+constexpr size_t kSmallPagesMax = size_t{64} << 10;  // of any architecture
+
 /// What the size of a file must be a multiple of: its page, which is large on a hugetlbfs.
 size_t unit_of(const File& file) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -94,6 +96,9 @@ base::Result<void> Region::map(Access access) {
     mapping_ = std::make_unique<Mapping>();
     mapping_->region = ipc::mapped_region(DescriptorMapping(file_.fd(), mode), mode, 0, bytes_);
   } catch (const ipc::interprocess_exception& error) {
+    // A hugetlbfs counts its pages when they are mapped.
+    if (error.get_native_error() == ENOMEM && unit_of(file_) > kSmallPagesMax)
+      return no_space(path_, bytes_);
     return base::Error{base::Code::kSystem,
                        base::cat("cannot map ", bytes_, " bytes of ", path_, ": ", error.what())};
   }
@@ -178,6 +183,10 @@ base::Result<void> Region::protect() {
 
 bool unlink_region(const std::string& path) {
   return unlink(path.c_str()) == 0;
+}
+
+bool lock_pages(const void* address, size_t bytes) {
+  return mlock(address, bytes) == 0;
 }
 
 base::Result<uint64_t> free_bytes(const std::string& directory) {

@@ -78,6 +78,9 @@ class Region {
 /// Removes the name; mappings stay. True if it was there.
 bool unlink_region(const std::string& path);
 
+/// Keeps memory from being swapped out; false where the process may not lock so much.
+bool lock_pages(const void* address, size_t bytes);
+
 /// Bytes an unprivileged writer can still put into the file system of `directory`.
 base::Result<uint64_t> free_bytes(const std::string& directory);
 

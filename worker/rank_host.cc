@@ -85,6 +85,11 @@ base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_pr
   RETURN_IF_ERROR(check_rope());
   RETURN_IF_ERROR(kv_->open(exchange_->kv_stamp()));
   RETURN_IF_ERROR(strict(kv_->arena().bind(), "KV blocks"));
+  if (options_.mlock) {
+    // Without the right to it memory is as good, and the start of the group has said so.
+    shm::lock_pages(weights_->arena.region().data(), weights_->arena.region().bytes());
+    shm::lock_pages(kv_->data(), kv_->bytes());
+  }
   ASSIGN_OR_RETURN(engine_, engine::RankEngine::start({.model = &model_,
                                                        .plan = plan_,
                                                        .rank = options_.rank,

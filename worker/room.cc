@@ -64,7 +64,7 @@ std::string memlock_warning(const std::vector<shm::RankNeed>& full) {
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= most) return {};
   return base::cat("--mlock: a rank has ", shm::size_text(most), ", and a process may lock ",
                    shm::size_text(limit.rlim_cur),
-                   "; the rest can be swapped out. Raise the limit: ulimit -l unlimited, "
+                   ", so it is not locked; raise the limit: ulimit -l unlimited, "
                    "LimitMEMLOCK=infinity in a unit, docker run --ulimit memlock=-1");
 }
 
