@@ -18,6 +18,8 @@ namespace {
 using base::Code;
 
 class ArenaFormatTest : public ArenaTest {};
+using H = ArenaHeader;
+using T = TensorEntry;
 
 // Every byte of header and table, one at a time, with four kinds of damage: never accepted, never a
 // crash. Only the last words have other legal values; of those only `keep` is right either way.
@@ -66,8 +68,6 @@ TEST_F(ArenaFormatTest, EveryFieldIsCheckedByItself) {
     const auto arena = Arena::attach(directory_, "x");
     return arena.ok() ? std::string("accepted") : arena.error().message;
   };
-  using H = ArenaHeader;
-  using T = TensorEntry;
   const struct {
     const char* says;
     std::function<void(H&, T*)> damage;
