@@ -99,8 +99,9 @@ void Batcher::adopt(Running& running) {
   if (most <= 0) return;
   const auto tokens = std::span<const int32_t>(sequence.tokens)
                           .first(static_cast<size_t>(most * base::kKvBlockPositions));
-  for (const int32_t block : sealed_->find(tokens)) {
-    // One that another sequence uses is not shared.
+  // One that another sequence uses is not shared.
+  const auto is_free = [&](int32_t block) { return blocks_.is_kept(block); };
+  for (const int32_t block : sealed_->find(tokens, is_free)) {
     if (static_cast<int64_t>(running.blocks.size()) == most || !blocks_.take_kept(block)) break;
     running.blocks.push_back(block);
   }

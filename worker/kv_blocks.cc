@@ -8,16 +8,31 @@
 namespace worker {
 
 KvBlocks::KvBlocks(int32_t count, std::span<const int32_t> kept)
-    : count_(count), kept_(kept.begin(), kept.end()) {
+    : count_(count), links_(static_cast<size_t>(std::max(count, 0)) + 1) {
   CHECK(count >= 0, "a pool of ", count, " blocks");
-  std::vector<bool> has_contents(static_cast<size_t>(count));
+  links(count) = {count, count};
   for (const int32_t id : kept) {
-    CHECK(id >= 0 && id < count && !has_contents[static_cast<size_t>(id)], "block ", id, " of ",
-          count, " twice or unknown");
-    has_contents[static_cast<size_t>(id)] = true;
+    CHECK(id >= 0 && id < count && !is_kept(id), "block ", id, " of ", count, " twice or unknown");
+    keep(id);
   }
   for (int32_t id = count - 1; id >= 0; id--)
-    if (!has_contents[static_cast<size_t>(id)]) free_.push_back(id);
+    if (!is_kept(id)) free_.push_back(id);
+}
+
+void KvBlocks::keep(int32_t id) {
+  CHECK(!is_kept(id), "block ", id, " given back twice");
+  const int32_t last = links(count_).before;
+  links(id) = {last, count_};
+  links(last).after = links(count_).before = id;
+  kept_count_++;
+}
+
+void KvBlocks::unkeep(int32_t id) {
+  const Links own = links(id);
+  links(own.before).after = own.after;
+  links(own.after).before = own.before;
+  links(id) = {};
+  kept_count_--;
 }
 
 bool KvBlocks::reserve(int32_t blocks) {
@@ -34,8 +49,8 @@ int32_t KvBlocks::take() {
     id = free_.back();
     free_.pop_back();
   } else {
-    id = kept_.front();
-    kept_.pop_front();
+    id = links(count_).after;
+    unkeep(id);
   }
   count_taken();
   return id;
@@ -43,9 +58,8 @@ int32_t KvBlocks::take() {
 
 bool KvBlocks::take_kept(int32_t id) {
   CHECK(promised_ > 0, "a block that was not reserved");
-  const auto found = std::find(kept_.begin(), kept_.end(), id);
-  if (found == kept_.end()) return false;
-  kept_.erase(found);
+  if (!is_kept(id)) return false;
+  unkeep(id);
   count_taken();
   return true;
 }
@@ -63,7 +77,7 @@ void KvBlocks::release(std::span<const int32_t> blocks, int32_t untaken, size_t 
   const std::span<const int32_t> without = blocks.subspan(kept);
   free_.insert(free_.end(), without.begin(), without.end());
   // A block is worth nothing without those before it: the last one goes first.
-  for (size_t i = kept; i > 0; i--) kept_.push_back(blocks[i - 1]);
+  for (size_t i = kept; i > 0; i--) keep(blocks[i - 1]);
 }
 
 int32_t blocks_for(int64_t positions) {

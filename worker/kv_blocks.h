@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -29,6 +28,10 @@ class KvBlocks {
   bool can_reserve(int32_t blocks) const { return free_count() - promised_ >= blocks; }
   /// One of the reserved ones. REQUIRES: a reservation that is not used up.
   int32_t take();
+  /// Whether `id` is a free block with contents.
+  bool is_kept(int32_t id) const {
+    return id >= 0 && id < count_ && links_[static_cast<size_t>(id)].after >= 0;
+  }
   /// The kept block `id` with its contents, out of a reservation; false if it is not a free one
   /// with contents. REQUIRES: as take().
   bool take_kept(int32_t id);
@@ -37,13 +40,21 @@ class KvBlocks {
   void release(std::span<const int32_t> blocks, int32_t untaken, size_t kept = 0);
 
  private:
-  int32_t free_count() const { return static_cast<int32_t>(free_.size() + kept_.size()); }
+  // Kept blocks are a ring of links through `count_`, which is no block; -1: not in it.
+  struct Links {
+    int32_t before = -1, after = -1;
+  };
+  int32_t free_count() const { return static_cast<int32_t>(free_.size()) + kept_count_; }
+  Links& links(int32_t id) { return links_[static_cast<size_t>(id)]; }
+  void keep(int32_t id);
+  void unkeep(int32_t id);
   void count_taken();
 
   const int32_t count_;
   std::vector<int32_t> free_;  // ids; the last one goes first
-  std::deque<int32_t> kept_;   // free ones with contents; the first one goes first
-  int32_t promised_ = 0;       // reserved and not yet taken
+  std::vector<Links> links_;   // [count_ + 1] free ones with contents; the first one goes first
+  int32_t kept_count_ = 0;
+  int32_t promised_ = 0;  // reserved and not yet taken
   int32_t peak_ = 0;
 };
 

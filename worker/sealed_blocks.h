@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,9 +21,11 @@ class SealedBlocks {
   /// All that are sealed now, each once; those that are to be overwritten first come first.
   virtual std::vector<int32_t> sealed() const = 0;
 
-  /// The blocks that hold `tokens` from position 0 on, in order, as many as there are. `tokens` are
-  /// whole blocks: size() is a multiple of kKvBlockPositions.
-  virtual std::vector<int32_t> find(std::span<const int32_t> tokens) = 0;
+  /// The blocks that hold `tokens` from position 0 on, in order, as many as there are; of those
+  /// that hold the same, one that is `usable`. `tokens` are whole blocks: size() is a multiple of
+  /// kKvBlockPositions.
+  virtual std::vector<int32_t> find(std::span<const int32_t> tokens,
+                                    const std::function<bool(int32_t)>& usable) = 0;
 
   /// All ranks have written `block`: it holds `tokens` [kKvBlockPositions] after what `previous`
   /// holds, a sealed block, or -1 where the sequence begins. Several blocks may hold the same.

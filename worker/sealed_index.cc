@@ -47,7 +47,8 @@ std::vector<int32_t> SealedIndex::sealed() const {
   return blocks;
 }
 
-std::vector<int32_t> SealedIndex::find(std::span<const int32_t> tokens) {
+std::vector<int32_t> SealedIndex::find(std::span<const int32_t> tokens,
+                                       const std::function<bool(int32_t)>& usable) {
   std::vector<int32_t> found;
   shm::Hash128 previous = root_;
   for (size_t first = 0; first + kPositions <= tokens.size(); first += kPositions) {
@@ -59,7 +60,8 @@ std::vector<int32_t> SealedIndex::find(std::span<const int32_t> tokens) {
              std::equal(own.begin(), own.end(), entry.tokens);
     };
     int32_t block = heads_[bucket(chain)];
-    while (block >= 0 && !holds(entry(block))) block = next_[static_cast<size_t>(block)];
+    while (block >= 0 && !(holds(entry(block)) && usable(block)))
+      block = next_[static_cast<size_t>(block)];
     if (block < 0) break;
     found.push_back(block);
     previous = chain;

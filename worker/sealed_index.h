@@ -22,7 +22,8 @@ class SealedIndex final : public SealedBlocks {
   SealedIndex(std::span<shm::KvBlockEntry> table, const shm::Hash128& root);
 
   std::vector<int32_t> sealed() const override;
-  std::vector<int32_t> find(std::span<const int32_t> tokens) override;
+  std::vector<int32_t> find(std::span<const int32_t> tokens,
+                            const std::function<bool(int32_t)>& usable) override;
   void seal(int32_t block, int32_t previous, std::span<const int32_t> tokens) override;
   void forget(int32_t block) override;
 

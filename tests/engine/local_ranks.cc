@@ -65,7 +65,14 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
   const plan::RankShare& share = plan.ranks[static_cast<size_t>(rank)];
   own.map = map_weights(model_, share, ops);
   own.weights = Buffer<std::byte>(own.map.bytes);
-  own.kv = Buffer<std::byte>(kv_pool_bytes(model_.spec, share, options.kv_type, options.kv_blocks));
+  std::byte* kv_memory = nullptr;
+  if (options.kv_memory.empty()) {
+    own.kv =
+        Buffer<std::byte>(kv_pool_bytes(model_.spec, share, options.kv_type, options.kv_blocks));
+    kv_memory = own.kv.data();
+  } else {
+    kv_memory = options.kv_memory[static_cast<size_t>(rank)];
+  }
   const std::vector<int> cpus(static_cast<size_t>(options.threads), -1);
   ASSIGN_OR_RETURN(auto team, ThreadTeam::start({-1}));
   const worker::RankSlices slices{model_, plan, rank, own.map};
@@ -81,7 +88,7 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
                                       .weight_map = &own.map,
                                       .weights = own.weights.data(),
                                       .kv_type = options.kv_type,
-                                      .kv_memory = own.kv.data(),
+                                      .kv_memory = kv_memory,
                                       .shape = shape_,
                                       .cpus = cpus,
                                       .exchange = &exchange(rank),

@@ -21,7 +21,8 @@ struct LocalRanksOptions {
   int64_t context = 256;
   int columns_max = 128;
   int32_t kv_blocks = 64;
-  std::string exchange = "shm";  // or zmq
+  std::string exchange = "shm";            // or zmq
+  std::vector<std::byte*> kv_memory = {};  // [ranks] of the pools, outlives them; empty: their own
 };
 
 /// What a run over some tokens gave.
