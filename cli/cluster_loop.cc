@@ -90,6 +90,7 @@ base::Status ClusterLoop::make_directories(const std::string& fingerprint) {
 base::Status ClusterLoop::check_room(const worker::Backend& backend) {
   worker::RoomQuestion question{.weights_directory = options_.rank.weights_directory,
                                 .group_directory = options_.rank.arena_directory,
+                                .named_weights = options_.rank.named_weights,
                                 .huge_pages = options_.rank.huge_pages,
                                 .mlock = options_.rank.mlock};
   for (const shm::RankPlacement& place : placement_.ranks)
@@ -116,6 +117,8 @@ base::Status ClusterLoop::set_up(const worker::Backend& backend) {
     log_.info("taking over the workers of a server that was killed");
   else if (leftover == Leftover::kKilled)
     log_.warning("workers of a server that was killed had other options and were ended");
+  if (!weights_prefix_.empty() && options_.supervised)
+    remove_other_weights(options_.rank.weights_directory, weights_prefix_);
   if (!adopted_) RETURN_IF_ERROR(check_room(backend));
   broker_.emplace(broker::BrokerOptions{.incarnation = random_bits(),
                                         .rank_count = ranks_,
@@ -126,6 +129,8 @@ base::Status ClusterLoop::set_up(const worker::Backend& backend) {
   ASSIGN_OR_RETURN(channel_, proto::bind_broker({.endpoint = endpoint_}));
   begin_watch();
   if (!adopted_) return start_workers();
+  // They see by it that there is another server, and look for it.
+  RETURN_IF_ERROR(instance_->write_plan(workers_->plan()));
   adopted_by_ = clock_.now() + kAdoptTime;
   return {};
 }
@@ -163,13 +168,27 @@ std::optional<std::pair<uint64_t, uint64_t>> ClusterLoop::progress() const {
 
 void ClusterLoop::on_loaded() {
   begin_watch();
-  if (std::exchange(loaded_, true)) return;  // the same was said
+  if (options_.supervised && !weights_prefix_.empty())
+    held_weights_.take(options_.rank.weights_directory, weights_prefix_);
+  if (std::exchange(loaded_, true)) return tell_lost_weights();  // the rest was said
   if (!ready(0).exchange_note.empty()) log_.warning(ready(0).exchange_note);
   for (int rank = 0; rank < ranks_; rank++) {
     if (!ready(rank).binding_denied) continue;
     log_.warning(base::cat("memory of rank ", rank, " is ", ready(rank).memory_placement,
                            "; its pages lie where pinned threads touched them first"));
     break;  // the others would say the same
+  }
+}
+
+// A group that is started again finds its weights, unless somebody took their names away.
+void ClusterLoop::tell_lost_weights() {
+  if (!options_.supervised || weights_prefix_.empty()) return;
+  for (int rank = 0; rank < ranks_; rank++) {
+    if (ready(rank).arena_bytes == 0 || ready(rank).attached_bytes > 0) continue;
+    log_.warning(base::cat("the weights in ", options_.rank.weights_directory,
+                           " were removed by somebody and have been loaded again; numoe doctor "
+                           "tells whether the system does that when a user logs out"));
+    return;
   }
 }
 
@@ -325,6 +344,7 @@ ClusterLoop::~ClusterLoop() {
   }
   workers_->kill();
   workers_->clear();
+  held_weights_.release();
   if (!weights_prefix_.empty())
     worker::remove_unused_weights(options_.rank.weights_directory, weights_prefix_);
 }

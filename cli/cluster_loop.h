@@ -32,6 +32,7 @@
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "cli/silence_watch.h"
+#include "cli/weight_hold.h"
 #include "cli/worker_processes.h"
 #include "proto/channel.h"
 #include "shm/topology.h"
@@ -120,6 +121,7 @@ class ClusterLoop {
   std::optional<base::Error> take_broker_events();
   /// The group is ready.
   void on_loaded();
+  void tell_lost_weights();
   base::Status watch_group(std::optional<base::Error> lost);
   void go_on_ending();
   std::optional<base::Error> ended_worker(WorkerProcesses::EndedHow how);
@@ -143,6 +145,7 @@ class ClusterLoop {
   std::optional<RunDirectory> run_directory_, socket_directory_;
   std::optional<InstanceDirectory> instance_;  // in their place, if supervised
   std::string endpoint_;
+  WeightHold held_weights_;
   std::string weights_prefix_;  // of the names of the weight arenas
   std::unique_ptr<proto::Channel> channel_;
   std::optional<broker::Broker> broker_;

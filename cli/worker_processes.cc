@@ -115,7 +115,16 @@ std::string WorkerProcesses::common_plan() const {
 }
 
 std::string WorkerProcesses::plan() const {
-  return base::cat(worker::instance_head(incarnation_, group_id_), "\n", common_plan());
+  return base::cat(worker::instance_head(incarnation_, group_id_), " ", broker_name_, "\n",
+                   common_plan());
+}
+
+bool WorkerProcesses::read_plan(std::string_view text) {
+  const size_t line = std::min(text.find('\n'), text.size());
+  const size_t first = text.find(' '), second = text.find(' ', first + 1);
+  if (first >= line || second >= line || text.substr(line) != "\n" + common_plan()) return false;
+  group_id_ = text.substr(first + 1, second - first - 1);
+  return std::from_chars(text.data(), text.data() + first, incarnation_).ptr == text.data() + first;
 }
 
 WorkerProcesses::Leftover WorkerProcesses::take_over(const InstanceDirectory& instance) {
@@ -127,14 +136,7 @@ WorkerProcesses::Leftover WorkerProcesses::take_over(const InstanceDirectory& in
       found.push_back(std::move(*process));
   }
   if (found.empty()) return Leftover::kNone;
-  const std::string plan = instance.plan();
-  const std::string_view head = std::string_view(plan).substr(0, plan.find('\n'));
-  const auto [end, error] = std::from_chars(head.data(), head.data() + head.size(), incarnation_);
-  const bool same = error == std::errc() && head.size() + 1 <= plan.size() &&
-                    plan.substr(head.size() + 1) == common_plan();
-  if (same && static_cast<int>(found.size()) == count()) {
-    group_id_ =
-        std::string(head.substr(std::min(static_cast<size_t>(end - head.data()) + 1, head.size())));
+  if (static_cast<int>(found.size()) == count() && read_plan(instance.plan())) {
     workers_ = std::move(found);
     return Leftover::kAdopted;
   }

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/result.h"
 #include "cli/child_process.h"
 #include "cli/instance_directory.h"
+#include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "shm/topology.h"
 #include "worker/rank_host.h"
@@ -72,9 +74,13 @@ class WorkerProcesses {
                                      uint64_t incarnation) const;
   /// All arguments of all ranks, without what differs from start to start.
   std::string common_plan() const;
+  /// Takes group and incarnation from what plan() of an earlier server gave; false if it started
+  /// its workers with something else.
+  bool read_plan(std::string_view text);
 
   const WorkerProcessesOptions options_;
   SignalWatch& signals_;
+  const std::string broker_name_ = random_id();  // no other server has it
   std::string group_id_;
   uint64_t incarnation_ = 0;           // of all of them
   bool killed_ = false;                // by us

@@ -41,7 +41,8 @@ class ZmqChannel final : public Channel {
   void connect(const std::string& endpoint, std::string_view peer_name) {
     socket_.set(zmq::sockopt::routing_id, peer_name);
     socket_.set(zmq::sockopt::reconnect_ivl, 20);
-    socket_.set(zmq::sockopt::reconnect_ivl_max, 1000);
+    // A broker that was started again is waited for by its clients, and trying costs nothing here.
+    socket_.set(zmq::sockopt::reconnect_ivl_max, 100);
     socket_.connect(endpoint);
   }
 

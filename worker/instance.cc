@@ -117,9 +117,9 @@ bool InstanceMember::has_broker() const {
   return is_locked(directory_file_);
 }
 
-bool InstanceMember::is_meant(std::string_view head) const {
+std::string InstanceMember::head() const {
   const auto plan = shm::read_text(base::cat(directory_, "/", kInstancePlan));
-  return plan.ok() && plan->starts_with(base::cat(head, "\n"));
+  return plan.ok() ? plan->substr(0, plan->find('\n')) : std::string();
 }
 
 void InstanceMember::leave(const std::string& broker_endpoint) {

@@ -25,7 +25,8 @@
 namespace worker {
 
 inline constexpr std::string_view kInstancePlan = "plan";  // the file of that name
-/// Its first line: which start of the workers it is about.
+/// Its first line begins so: which start of the workers it is about. A blank and the name of the
+/// broker follow.
 std::string instance_head(uint64_t incarnation, std::string_view group_id);
 
 enum class Patience { kNone, kMoment };
@@ -55,8 +56,8 @@ class InstanceMember {
 
   /// Whether somebody holds the directory. A few system calls.
   bool has_broker() const;
-  /// Whether the plan is still about this start; otherwise other workers have taken its place.
-  bool is_meant(std::string_view head) const;
+  /// The first line of the plan; empty if there is none.
+  std::string head() const;
   /// Lets go. The last one of a directory that no broker holds removes it.
   void leave(const std::string& broker_endpoint);
 

@@ -125,8 +125,8 @@ class Process {
                  .rank_count = options.rank.rank_count,
                  .model_fingerprint = parts.backend.fingerprint(),
                  .program_version = options.program_version,
-                 .repeat_after = kRepeatAfter,
-                 .group_id = options.rank.group_id}) {
+                 .group_id = options.rank.group_id,
+                 .repeat_after = kRepeatAfter}) {
     if (parts.member != nullptr) watch_.emplace(options, *parts.member);
   }
 
