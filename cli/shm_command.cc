@@ -53,7 +53,7 @@ std::string nodes_text(const shm::Region& region) {
 struct Verdict {
   std::string name = {}, problem = {}, nodes = {}, pages = {};
   uint64_t bytes = 0;
-  bool misplaced = false;
+  bool misplaced = false, damaged = false;
 };
 
 Verdict verify_one(const std::string& directory, const shm::ArenaListing& listing) {
@@ -62,6 +62,7 @@ Verdict verify_one(const std::string& directory, const shm::ArenaListing& listin
   const base::Status sound = arena.ok() ? arena->verify() : base::Status(arena.error());
   if (!sound.ok()) {
     verdict.problem = sound.error().message;
+    verdict.damaged = sound.error().code != base::Code::kUnavailable;  // else it is being loaded
     return verdict;
   }
   const shm::Region& region = arena->region();
@@ -83,7 +84,7 @@ base::Status verify(Context& context, const shm::ArenaDir& directory) {
   size_t damaged = 0;
   for (const shm::ArenaListing& listing : arenas) {
     const Verdict verdict = verify_one(directory.directory, listing);
-    damaged += verdict.problem.empty() ? 0 : 1;
+    damaged += verdict.damaged ? 1 : 0;
     json.begin_object().field("name", verdict.name).field("sound", verdict.problem.empty());
     json.field("problem", verdict.problem).field("nodes", verdict.nodes);
     json.field("misplaced", verdict.misplaced).field("pages", verdict.pages);

@@ -22,11 +22,12 @@ bool is_ready(const shm::ArenaListing& arena) {
 
 /// Bytes of the arena of a slice that need not be reserved any more.
 uint64_t weights_there(const Listings& listings, const std::string& name,
-                       const shm::ArenaIdentity& wanted) {
+                       const shm::ArenaIdentity& wanted, const RoomQuestion& question) {
   for (const shm::ArenaListing& arena : listings) {
     if (arena.name != name) continue;
-    // In use with the same content, or being loaded: shared. Unused: made anew in its place.
     const bool same = arena.damage.empty() && arena.identity == wanted;
+    if (!question.named_weights) return same && is_ready(arena) ? arena.allocated_bytes : 0;
+    // In use with the same content, or being loaded: shared. Unused: made anew in its place.
     return same || !arena.in_use ? arena.allocated_bytes : 0;
   }
   return 0;
@@ -41,10 +42,10 @@ uint64_t without(uint64_t bytes, uint64_t there) {
   return bytes - std::min(bytes, there);
 }
 
-/// Removes what is of no use to anybody; of this group's own arenas their ranks decide.
+/// Removes what is of no use to anybody; of what this group could attach to its ranks decide.
 void remove_leftovers(const std::string& directory, const std::string& own_prefix) {
   for (const shm::ArenaListing& arena : shm::list_arenas(directory)) {
-    if (arena.in_use || arena.name.starts_with(own_prefix) || (is_ready(arena) && arena.keep))
+    if (arena.in_use || (is_ready(arena) && (arena.keep || arena.name.starts_with(own_prefix))))
       continue;
     [[maybe_unused]] const auto removed = shm::remove_arena(directory, arena.name);
   }
@@ -98,10 +99,10 @@ std::vector<shm::RankNeed> memory_needs(const GroupMemory& group, const RoomQues
   for (int rank = 0; rank < count; rank++) {
     shm::RankNeed& need = needs[static_cast<size_t>(rank)];
     const SliceOf slice = {rank, count, need.node};
-    need.weight_bytes =
-        without(need.weight_bytes,
-                weights_there(listings, weight_arena_name(group.names, slice),
-                              weight_identity(group.model, group.names, slice, group.ops)));
+    need.weight_bytes = without(
+        need.weight_bytes,
+        weights_there(listings, weight_arena_name(group.names, slice),
+                      weight_identity(group.model, group.names, slice, group.ops), question));
     need.kv_bytes =
         without(need.kv_bytes, allocated(base::cat(question.group_directory, "/kv.", rank)));
   }

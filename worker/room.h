@@ -21,6 +21,7 @@ struct RoomQuestion {
   std::vector<int> os_nodes = {};  // by rank; -1: anywhere
   std::string weights_directory;   // of named arenas
   std::string group_directory;     // of KV cache and exchange
+  bool named_weights = false;      // they take the place of unused ones of the same name
   shm::HugePages huge_pages = shm::HugePages::kAuto;
   bool mlock = false;
 };

@@ -279,7 +279,7 @@ class Arenas(unittest.TestCase):
             service.kill(worker)
             wait_until(lambda: service.workers() not in ([], [worker]), "another worker")
             service.wait_ready()
-            wait_until(service.is_ready, "the worker has loaded again")
+            wait_until(lambda: service.is_ready() and "removed by somebody" in service.stderr(), "it says what happened")
             self.assertEqual(service.complete(PROMPT, **GREEDY), expected)
             [arena] = weights(self.folder)
             self.stop(service, left=[arena])
