@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -36,14 +37,16 @@ void add_absent(SurveyCount& count, uint64_t bytes) {
   count.bytes_asked += bytes;
 }
 
-/// Maps a page that is in memory into this process by reading it. False: it is not in memory.
-bool map_page(const std::byte* page) {
-  unsigned char resident = 0;
-  // An error leaves it to move_pages to say what is there.
-  if (mincore(const_cast<std::byte*>(page), page_bytes(), &resident) == 0 && (resident & 1) == 0)
-    return false;
-  [[maybe_unused]] const std::byte seen = *static_cast<const volatile std::byte*>(page);
-  return true;
+/// Maps whole pages into this process: both sources know only what is mapped. An error is no matter
+/// here, what is not mapped will be told as absent.
+void map_pages(const std::byte* begin, const std::byte* end) {
+  const auto bytes = static_cast<size_t>(end - begin);
+  // Unlike reading, this cannot end in SIGBUS.
+  if (madvise(const_cast<std::byte*>(begin), bytes, MADV_POPULATE_READ) == 0) return;
+  if (errno != EINVAL) return;
+  // A kernel before 5.14.
+  for (const std::byte* page = begin; page < end; page += page_bytes())
+    [[maybe_unused]] const std::byte seen = *static_cast<const volatile std::byte*>(page);
 }
 
 /// Pages of several ranges, asked about together.
@@ -53,10 +56,6 @@ class Batch {
 
   /// `bytes` of the page belong to the class. False once asking is forbidden.
   bool add(const std::byte* page, uint64_t bytes, size_t class_index) {
-    if (!map_page(page)) {
-      add_absent(survey_.classes[class_index], bytes);
-      return true;
-    }
     pages_[count_] = page;
     parts_[count_] = {bytes, class_index};
     return ++count_ < kBatch || flush();
@@ -93,8 +92,14 @@ bool ask_about(const SurveyRange& range, uint64_t stride, Batch& batch) {
   const std::byte* const begin = range.memory.data();
   const std::byte* const end = begin + range.memory.size();
   const std::byte* next = begin - reinterpret_cast<uintptr_t>(begin) % page;
+  const std::byte* mapped = next;  // so far
   for (uint64_t index = 0; next < end; ++index, next += page) {
     if (index % stride != 0) continue;
+    if (next >= mapped) {
+      const auto left = static_cast<size_t>(end - next + static_cast<ptrdiff_t>(page) - 1) / page;
+      mapped = next + page * (stride == 1 ? std::min(left, kBatch) : 1);
+      map_pages(next, mapped);
+    }
     const auto bytes = static_cast<uint64_t>(std::min(next + page, end) - std::max(next, begin));
     if (!batch.add(next, bytes, range.class_index)) return false;
   }
@@ -165,8 +170,10 @@ PageSurvey survey_mappings(std::span<const SurveyRange> ranges, size_t classes) 
   PageSurvey survey = empty_survey(ranges, classes);
   const size_t page = page_bytes();
   for (const SurveyRange& range : ranges) {
-    for (size_t offset = 0; offset < range.memory.size(); offset += page)
-      map_page(range.memory.data() + offset);
+    const std::byte* const begin = range.memory.data();
+    const size_t before = reinterpret_cast<uintptr_t>(begin) % page;
+    const size_t pages = (before + range.memory.size() + page - 1) / page;
+    map_pages(begin - before, begin - before + pages * page);
   }
   const auto text = read_text("/proc/self/numa_maps");
   if (!text.ok()) return survey;

@@ -2,9 +2,10 @@
 // where the system forbids that, mapping by mapping in /proc/self/numa_maps.
 //
 // Counts are bytes, not pages: a page that two ranges share counts for each with its own part. Both
-// sources know only pages that this process has mapped, so each page that is in memory is read
-// once before it is asked about; pages that are not (never touched, or swapped out) stay so.
-// Any thread; the memory must stay mapped meanwhile.
+// sources know only pages that this process has mapped, so what is asked about is mapped before, as
+// by reading it: pages that were reserved get their zeros, and swapped ones come back. REQUIRES:
+// memory that is reserved; of other memory this would take pages. Any thread; the memory must stay
+// mapped meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ struct SurveyRange {
 struct SurveyCount {
   uint64_t bytes = 0;                        // of the ranges
   std::vector<uint64_t> bytes_on_node = {};  // [highest OS node seen + 1]
-  uint64_t bytes_absent = 0;                 // never touched, or swapped out
+  uint64_t bytes_absent = 0;                 // cannot be mapped
   uint64_t bytes_asked = 0;                  // the two above; less than `bytes`: a sample
 };
 
