@@ -263,7 +263,9 @@ TEST_F(Written, EveryTypeReadsBackWithItsDeviations) {
         for (const float value : values) squares += static_cast<double>(value) * value;
         const double found = std::sqrt(squares / static_cast<double>(values.size()));
         const double wanted = plan.deviations[i] > 0 ? plan.deviations[i] : 1;
-        EXPECT_NEAR(found / wanted, 1, 0.05) << tensor.name;
+        // Of a few numbers the deviation is only so near to that of all.
+        const double sampling = 3 / std::sqrt(2 * static_cast<double>(values.size()));
+        EXPECT_NEAR(found / wanted, 1, 0.05 + sampling) << tensor.name;
       }
     }
   }
