@@ -104,7 +104,8 @@ std::string distances_text(const shm::Topology& whole) {
 }
 
 std::string listed(const char* what, const std::optional<std::vector<int>>& numbers) {
-  return base::cat(numbers ? "" : "all ", what, numbers ? " " + shm::cpu_list(*numbers) : "");
+  if (!numbers) return base::cat("all ", what);
+  return base::cat(what, " ", shm::cpu_list(*numbers));
 }
 
 std::string limits_text(const Machine& machine) {

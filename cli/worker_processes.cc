@@ -122,7 +122,8 @@ std::string WorkerProcesses::plan() const {
 bool WorkerProcesses::read_plan(std::string_view text) {
   const size_t line = std::min(text.find('\n'), text.size());
   const size_t first = text.find(' '), second = text.find(' ', first + 1);
-  if (first >= line || second >= line || text.substr(line) != "\n" + common_plan()) return false;
+  if (first >= line || second >= line || text.substr(line) != base::cat("\n", common_plan()))
+    return false;
   group_id_ = text.substr(first + 1, second - first - 1);
   return std::from_chars(text.data(), text.data() + first, incarnation_).ptr == text.data() + first;
 }
