@@ -8,7 +8,7 @@
 #include "broker/api/json.h"
 #include "broker/report.h"
 #include "cli/probe_report.h"
-#include "shm/checkup.h"
+#include "shm/arena_room.h"
 
 namespace cli {
 

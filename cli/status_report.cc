@@ -6,7 +6,7 @@
 #include "base/cat.h"
 #include "broker/api/json.h"
 #include "cli/probe_report.h"
-#include "shm/checkup.h"
+#include "shm/arena_room.h"
 
 namespace cli {
 

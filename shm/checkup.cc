@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "shm/arena_room.h"
 #include "shm/system_text.h"
 
 namespace shm {
@@ -240,7 +241,6 @@ Finding places(const HealthFacts& facts) {
 
 Finding remove_ipc(const HealthFacts& facts) {
   Finding finding{.id = "remove_ipc"};
-  const bool in_shm = !facts.arena || facts.arena->directory.starts_with("/dev/shm");
   const std::string source =
       facts.remove_ipc_file.empty() ? "by default" : base::cat("in ", facts.remove_ipc_file);
   finding.found = base::cat("RemoveIPC=", facts.remove_ipc ? "yes " : "no ", source);
@@ -250,7 +250,7 @@ Finding remove_ipc(const HealthFacts& facts) {
     finding.found += base::cat("; user ", facts.uid, " is a system user, whom it spares");
   } else if (facts.lingers) {
     finding.found += base::cat("; ", facts.user, " lingers");
-  } else if (!in_shm) {
+  } else if (facts.arena && !facts.arena_in_dev_shm) {
     finding.found += "; the arena directory is not below /dev/shm";
   } else if (facts.remove_ipc) {
     const std::string user = facts.user.empty() ? "USER" : facts.user;

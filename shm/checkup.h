@@ -41,7 +41,4 @@ void check_memory(const HealthFacts& facts, std::vector<Finding>& findings);
 void check_arena(const HealthFacts& facts, std::vector<Finding>& findings);
 void check_limits(const HealthFacts& facts, std::vector<Finding>& findings);
 
-/// "1.5 GiB", "64 MiB".
-std::string size_text(uint64_t bytes);
-
 }  // namespace shm

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/cat.h"
+#include "shm/arena_room.h"
 #include "shm/checkup.h"
 
 namespace shm {
@@ -150,19 +151,6 @@ const char* level_name(Level level) {
     case Level::kProblem: return "problem";
   }
   return "";
-}
-
-std::string size_text(uint64_t bytes) {
-  constexpr uint64_t kKib = 1024, kMib = kKib * 1024, kGib = kMib * 1024;
-  const auto tenths = [&](uint64_t unit) {
-    const uint64_t count = (bytes * 10 + unit / 2) / unit;
-    return count % 10 == 0 || count >= 1000 ? base::cat(count / 10)
-                                            : base::cat(count / 10, ".", count % 10);
-  };
-  if (bytes >= kGib) return base::cat(tenths(kGib), " GiB");
-  if (bytes >= kMib) return base::cat(tenths(kMib), " MiB");
-  if (bytes >= kKib) return base::cat(tenths(kKib), " KiB");
-  return base::cat(bytes, " bytes");
 }
 
 }  // namespace shm

@@ -134,10 +134,12 @@ void read_arena(const HealthOptions& options, HealthFacts& facts) {
   if (options.arena_dir) where = *options.arena_dir;
   where.directory = options.arena_directory;
   auto arena = choose_arena_dir(where);
-  if (arena.ok())
+  if (arena.ok()) {
+    facts.arena_in_dev_shm = arena->directory.starts_with(where.shm_directory + "/");
     facts.arena = std::move(*arena);
-  else
+  } else {
     facts.arena_error = arena.error().message;
+  }
   std::vector<std::string> paths = {where.run_directory, where.shm_directory};
   if (!where.directory.empty()) paths = {where.directory};
   for (const std::string& path : paths) {

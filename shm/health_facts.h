@@ -59,6 +59,7 @@ struct HealthFacts {
   // Where weights go.
   std::optional<ArenaDir> arena = {};
   std::string arena_error;  // why there is none
+  bool arena_in_dev_shm = false;
   std::vector<ArenaPlace> places = {};
 
   // What logind does when this user logs out.

@@ -35,7 +35,7 @@ TEST(PlacementTable, HasAColumnForEachRank) {
   EXPECT_EQ(text,
             "placement of memory by move_pages, every page\n"
             "             rank 0 on node 0  rank 1 on node 1\n"
-            "  experts               3 GiB             3 GiB\n"
+            "  experts             3.0 GiB           3.0 GiB\n"
             "  lies on              node 0            node 1\n"
             "  pages                  huge              huge\n"
             "  misplaced               0 %               0 %\n");
@@ -47,7 +47,7 @@ TEST(PlacementTable, TellsWhatIsOnAWrongNodeAndWhatHelps) {
   rank.classes[0].bytes_on_node = {uint64_t{3} << 28, (uint64_t{3} << 30) - (uint64_t{3} << 28)};
   rank.huge_bytes = uint64_t{3} << 29;
   const std::string text = placement_table({rank_on(0, 0), rank});
-  EXPECT_SAYS(text, "3 GiB (25.0 % elsewhere)");
+  EXPECT_SAYS(text, "3.0 GiB (25.0 % elsewhere)");
   EXPECT_SAYS(text, "node 0 25.0 %, node 1 75.0 %");
   EXPECT_SAYS(text, "mixed, 50.0 % huge");
   const std::vector<std::string> lines = placement_warnings({rank_on(0, 0), rank});
@@ -66,7 +66,7 @@ TEST(PlacementTable, SaysOfSimulatedNodesThatNothingIsBound) {
   const std::string text = placement_table({rank});
   EXPECT_SAYS(text,
               "by numa_maps, whole mappings; the nodes are simulated, so it is bound nowhere");
-  EXPECT_SAYS(text, "4 KiB");
+  EXPECT_SAYS(text, "4.0 KiB");
   EXPECT_TRUE(text.ends_with("-\n")) << text;
   EXPECT_TRUE(placement_warnings({rank}).empty());
 }
@@ -104,9 +104,9 @@ TEST(StatusText, TellsAReadyServer) {
   const auto text = status_text("http://h:1", page.body);
   ASSERT_TRUE(text.ok()) << text.error().message;
   for (const char* const part :
-       {"numoe 1.2.3 at http://h:1: ready\n", "tales, qwen3moe, 1 MiB, context 4096",
+       {"numoe 1.2.3 at http://h:1: ready\n", "tales, qwen3moe, 1.0 MiB, context 4096",
         "1 h 2 min, process 77, workers restarted 1 times", "2 under way or waiting, at most 68",
-        "4711", "5 MiB", "bound to node 3"})
+        "4711", "5.0 MiB", "bound to node 3"})
     EXPECT_SAYS(*text, part);
 }
 
@@ -116,7 +116,7 @@ TEST(StatusText, TellsOneThatLoadsAndRefusesWhatIsNone) {
   const auto text = status_text("http://h:1", page.body);
   ASSERT_TRUE(text.ok());
   EXPECT_SAYS(*text, "Loading model");
-  EXPECT_SAYS(*text, "512 bytes of 2 KiB");
+  EXPECT_SAYS(*text, "0.5 KiB of 2.0 KiB");
   for (const char* const json : {"", "{}", "[1]", R"({"status":"ok"})"})
     EXPECT_FALSE(status_text("http://h:1", json).ok()) << json;
 }

