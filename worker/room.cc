@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/cat.h"
 #include "shm/arena_dir.h"
@@ -14,23 +15,31 @@ namespace worker {
 
 namespace {
 
-using Listings = std::vector<shm::ArenaListing>;
-
 bool is_ready(const shm::ArenaListing& arena) {
   return arena.damage.empty() && arena.state == shm::ArenaState::kReady;
 }
 
-/// Bytes of the arena of a slice that need not be reserved any more.
-uint64_t weights_there(const Listings& listings, const std::string& name,
-                       const shm::ArenaIdentity& wanted, const RoomQuestion& question) {
-  for (const shm::ArenaListing& arena : listings) {
-    if (arena.name != name) continue;
-    const bool same = arena.damage.empty() && arena.identity == wanted;
-    if (!question.named_weights) return same && is_ready(arena) ? arena.allocated_bytes : 0;
-    // In use with the same content, or being loaded: shared. Unused: made anew in its place.
-    return same || !arena.in_use ? arena.allocated_bytes : 0;
+/// The arenas of a group, by name.
+using Wanted = std::map<std::string, shm::ArenaIdentity>;
+
+Wanted wanted_arenas(const GroupMemory& group, const RoomQuestion& question) {
+  Wanted wanted;
+  const auto count = static_cast<int>(question.os_nodes.size());
+  for (int rank = 0; rank < count; rank++) {
+    const SliceOf slice = {rank, count, question.os_nodes[static_cast<size_t>(rank)]};
+    wanted[weight_arena_name(group.names, slice)] =
+        weight_identity(group.model, group.names, slice, group.ops);
   }
-  return 0;
+  return wanted;
+}
+
+/// Whether a rank will use what is there: attach to it, wait for it, or put its own in its place.
+bool is_of_use(const shm::ArenaListing& arena, const Wanted& wanted, const RoomQuestion& question) {
+  const auto own = wanted.find(arena.name);
+  if (own == wanted.end()) return false;
+  const bool same = arena.damage.empty() && arena.identity == own->second;
+  if (!question.named_weights) return same && is_ready(arena);
+  return same || !arena.in_use;
 }
 
 uint64_t allocated(const std::string& path) {
@@ -42,12 +51,12 @@ uint64_t without(uint64_t bytes, uint64_t there) {
   return bytes - std::min(bytes, there);
 }
 
-/// Removes what is of no use to anybody; of what this group could attach to its ranks decide.
-void remove_leftovers(const std::string& directory, const std::string& own_prefix) {
-  for (const shm::ArenaListing& arena : shm::list_arenas(directory)) {
-    if (arena.in_use || (is_ready(arena) && (arena.keep || arena.name.starts_with(own_prefix))))
-      continue;
-    [[maybe_unused]] const auto removed = shm::remove_arena(directory, arena.name);
+/// Removes what nobody uses, nobody wants kept, and this group cannot use.
+void remove_leftovers(const Wanted& wanted, const RoomQuestion& question) {
+  for (const shm::ArenaListing& arena : shm::list_arenas(question.weights_directory)) {
+    const bool stays = is_ready(arena) && (arena.keep || is_of_use(arena, wanted, question));
+    if (arena.in_use || stays) continue;
+    [[maybe_unused]] const auto removed = shm::remove_arena(question.weights_directory, arena.name);
   }
 }
 
@@ -94,15 +103,16 @@ std::vector<shm::RankNeed> full_needs(const GroupMemory& group, const RoomQuesti
 
 std::vector<shm::RankNeed> memory_needs(const GroupMemory& group, const RoomQuestion& question) {
   std::vector<shm::RankNeed> needs = full_needs(group, question);
-  const Listings listings = shm::list_arenas(question.weights_directory);
+  const Wanted wanted = wanted_arenas(group, question);
+  const std::vector<shm::ArenaListing> arenas = shm::list_arenas(question.weights_directory);
   const auto count = static_cast<int>(needs.size());
   for (int rank = 0; rank < count; rank++) {
     shm::RankNeed& need = needs[static_cast<size_t>(rank)];
-    const SliceOf slice = {rank, count, need.node};
-    need.weight_bytes = without(
-        need.weight_bytes,
-        weights_there(listings, weight_arena_name(group.names, slice),
-                      weight_identity(group.model, group.names, slice, group.ops), question));
+    const std::string name = weight_arena_name(group.names, {rank, count, need.node});
+    for (const shm::ArenaListing& arena : arenas) {
+      if (arena.name == name && is_of_use(arena, wanted, question))
+        need.weight_bytes = without(need.weight_bytes, arena.allocated_bytes);
+    }
     need.kv_bytes =
         without(need.kv_bytes, allocated(base::cat(question.group_directory, "/kv.", rank)));
   }
@@ -110,12 +120,13 @@ std::vector<shm::RankNeed> memory_needs(const GroupMemory& group, const RoomQues
 }
 
 base::Result<std::string> check_room(const GroupMemory& group, const RoomQuestion& question) {
-  remove_leftovers(question.weights_directory, group.names.prefix);
+  const Wanted wanted = wanted_arenas(group, question);
+  remove_leftovers(wanted, question);
   ASSIGN_OR_RETURN(shm::RoomFacts facts,
                    shm::read_room({.weights_directory = question.weights_directory,
                                    .others_directory = question.group_directory}));
   for (const shm::ArenaListing& arena : shm::list_arenas(question.weights_directory)) {
-    if (!arena.in_use && !arena.name.starts_with(group.names.prefix))
+    if (!arena.in_use && !is_of_use(arena, wanted, question))
       facts.kept_bytes += arena.allocated_bytes;
   }
   RETURN_IF_ERROR(shm::check_room(facts, memory_needs(group, question), question.huge_pages));

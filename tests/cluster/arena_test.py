@@ -128,6 +128,28 @@ class Arenas(unittest.TestCase):
             self.stop(last)
         self.assertLess(memory_in(self.folder), COPY / 10)
 
+    def test_room_for_little_more_than_one_copy_is_enough_after_crashes(self):
+        place = self.tmpfs("tmpfs", "-o", f"size={COPY * 14 // 10}")
+        other = self.folder / "other.gguf"
+        data = bytearray(MODEL.read_bytes())
+        data[COPY // 2] ^= 1
+        other.write_bytes(data)
+        for model, options in ((MODEL, ()), (MODEL, ()), (other, ()), (MODEL, ("--keep-weights",))):
+            with self.serve(*options, arena=place, model=model) as service:
+                service.wait_ready()
+                service.complete(PROMPT, **GREEDY)
+                self.assertEqual(len(weights(place)), 1)
+                for pid in service.alive():
+                    service.kill(pid)
+                wait_until(lambda: not service.alive(), "all processes end")
+        with Run(BINARY, "run", other, "-p", PROMPT, "-n", 2, "--ctx", 128, arena=place) as run:
+            # What is ready is of another file and in its way, and somebody asked to keep it.
+            self.assertEqual(run.finish(), 1, run.stderr())
+            self.assertIn("numoe shm rm", run.stderr())
+        self.assertEqual(self.shm("rm", arena=place)[0], 0)
+        with Run(BINARY, "run", other, "-p", PROMPT, "-n", 2, "--ctx", 128, arena=place) as run:
+            self.assertEqual(run.finish(), 0, run.stderr())
+
     def test_sealed_weights_survive_the_death_of_all_and_are_not_loaded_again(self):
         with self.serve() as first:
             first.wait_ready()
