@@ -99,13 +99,15 @@ def envelope():
                        (10, message((1, 5), (2, -1.0))))
     error = message((1, b"broken_file"), (2, b"a sentence"))
     bodies = {
-        "Hello": message((1, 1), (2, 2), (3, 1), (4, b"f"), (5, b"0.1.0")),
+        "Hello": message((1, 1), (2, 2), (3, 1), (4, b"f"), (5, b"0.1.0"), (6, b"group")),
         "HelloReply": message((1, 1), (2, b"why"), (3, 9)),
         "LoadProgress": message((1, 5), (2, 10)),
-        "Ready": message((1, 4096), (2, 512), (3, 16), (4, 128), (5, 1 << 30), (6, 1 << 20), (8, b"node 0")),
+        "Ready": message((1, 4096), (2, 512), (3, 16), (4, 128), (5, 1 << 30), (6, 1 << 20), (8, b"node 0"),
+                         (12, 1 << 20), (13, ("fixed64", 1 << 63)), (14, ("fixed64", 3))),
         "WorkerFailed": message((1, error)),
         "Shutdown": message((1, b"bye")),
-        "GenerateRequest": message((1, 1), (2, b"\1\2\3"), (3, sampling), (4, 10), (5, b"\2"), (8, 64)),
+        "GenerateRequest": message((1, 1), (2, b"\1\2\3"), (3, sampling), (4, 10), (5, b"\2"), (8, 64),
+                                   (9, b"\4\5"), (10, 2)),
         "ScoreRequest": message((1, 1), (2, b"\1\2\3"), (3, 1), (4, 1), (5, 1), (6, 2)),
         "Accepted": message((1, 1)),
         "TokenChunk": message((1, 1), (2, 0), (3, b"\5"), (4, 2), (5, message((1, 3), (2, 1))), (6, error)),
@@ -114,6 +116,8 @@ def envelope():
         "Ack": message((1, 1), (2, 4)),
         "Cancel": message((1, 1)),
         "StatsReply": message((1, 5), (2, 6), (3, 7), (9, 3)),
+        "PlacementReply": message((1, 1), (2, 1), (3, 4096), (5, b"move_pages"),
+                                  (6, message((1, b"experts"), (2, 8192), (3, b"\0\x80\x40"), (5, 4096)))),
     }
     head = ((1, 1), (2, 0), (3, b"worker"), (4, ("fixed64", 3)), (5, 2), (6, b"trace"), (7, 8))
     for name, number in body_numbers().items():
@@ -161,6 +165,23 @@ def arena():
         entries = (b"t%d" % i for i in range(count))
         yield b"\3" + head + b"".join(name.ljust(96, b"\0") + struct.pack("<IIQQQQQ", 0, 0, 4, 32, 0, 512 * i, 512) + bytes(48)
                                       for i, name in enumerate(entries))
+
+
+def kv_arena():
+    """Headers of the leader's and of another rank's pool, flags 2: the checksum is made right; tables and what is asked of
+    them."""
+    for flags, pool, rank in ((3, 5 << 20, 0), (7, 100000, 0), (11, 5 << 20, 1), (19, 5 << 20, 0)):
+        entries = 0 if rank else 8
+        data = 4096
+        size = -(-(data + pool) // (2 << 20)) * (2 << 20) if data + pool >= 2 << 20 else -(-(data + pool) // 4096) * 4096
+        yield bytes([flags]) + (b"NUMOEKVC" + struct.pack("<IIQQQII", 1, 256, size, 256, data, entries, 320) +
+                                struct.pack("<QQQQIIIIIIIi", 1, 2, 0, pool, 1, 0, 0, 64, 8, rank, 2, -1) +
+                                struct.pack("<QQ", 77, 0) + bytes(128))
+    chain = bytes([1, 1]) + b"".join(bytes([2, i, i % 4]) for i in range(7))
+    asked = b"".join(bytes([3, 1, 0, 1, 2, 255, i]) for i in range(8))
+    yield b"\x20" + chain + asked
+    yield b"\x20" + chain.replace(b"\2", b"\3") + asked
+    yield b"\x20" + b"\0" + bytes(320) + bytes([1, 1]) * 7 + asked
 
 
 def exchange_frame():
@@ -221,7 +242,7 @@ def profile():
     yield b'{"format":"numoe-machine-profile","version":1}'
 
 
-TARGETS = (answer, arena, command_line, envelope, exchange_frame, gguf, http, json, profile, request, tokenizer, vocabulary)
+TARGETS = (answer, arena, command_line, envelope, exchange_frame, gguf, http, json, kv_arena, profile, request, tokenizer, vocabulary)
 
 
 def main():
