@@ -34,13 +34,12 @@ class ClusterInAThread {
     worker::ScriptedOptions runner = {};
     proto::MemoryNetwork::Options network = {};
     base::TimeNs step_ns = 10'000'000;  // how far the clock moves in a turn
+    BrokerOptions broker = {};          // ranks and model are filled in
   };
 
   explicit ClusterInAThread(Options options)
-      : options_(options),
-        network_(clock_, options.network),
-        channel_(network_.broker()),
-        broker_({.rank_count = options.ranks, .model_fingerprint = "model"}) {
+      : options_(options), network_(clock_, options.network), channel_(network_.broker()) {
+    restart_broker(options.broker);
     for (int rank = 0; rank < options.ranks; rank++) start(rank);
   }
 
@@ -57,22 +56,29 @@ class ClusterInAThread {
                                                                .incarnation = incarnation,
                                                                .rank = rank,
                                                                .rank_count = options_.ranks,
-                                                               .model_fingerprint = fingerprint});
+                                                               .model_fingerprint = fingerprint,
+                                                               .group_id = "group"});
   }
   void kill(int rank) { processes_.erase(rank); }
+  /// The present one is gone without a word.
+  void restart_broker(BrokerOptions options) {
+    options.rank_count = options_.ranks;
+    options.model_fingerprint = "model";
+    broker_ = std::make_unique<Broker>(options);
+  }
   std::string name(int rank) const { return processes_.at(rank).name; }
 
   void turn() {
     clock_.advance(options_.step_ns);
     while (auto received = channel_->receive())
-      broker_.on_message(received->peer, received->message, clock_.now());
-    broker_.on_tick(clock_.now());
-    for (Outgoing& out : broker_.take_outbox()) {
+      broker_->on_message(received->peer, received->message, clock_.now());
+    broker_->on_tick(clock_.now());
+    for (Outgoing& out : broker_->take_outbox()) {
       const auto sent = channel_->send(out.peer, std::move(out.message));
-      if (!sent.ok()) broker_.on_peer_lost(out.peer, sent.error());
+      if (!sent.ok()) broker_->on_peer_lost(out.peer, sent.error());
     }
     for (auto& [rank, process] : processes_) turn(rank, process);
-    for (Event& event : broker_.take_events()) note(std::move(event));
+    for (Event& event : broker_->take_events()) note(std::move(event));
   }
   /// Turns until `done`, or fails after `turns`.
   template <class Done>
@@ -81,16 +87,18 @@ class ClusterInAThread {
     EXPECT_GE(turns, 0) << "never came to that";
   }
   void run_until_ready() {
-    run_until([&] { return broker_.ready(); });
+    run_until([&] { return broker_->ready(); });
   }
   void run_until_answered() {
-    run_until([&] { return broker_.live_requests() == 0; });
+    run_until([&] { return broker_->live_requests() == 0; });
     turn();
   }
 
-  Broker& broker() { return broker_; }
+  Broker& broker() { return *broker_; }
   worker::Worker& worker(int rank) { return *processes_.at(rank).worker; }
   base::TimeNs now() const { return clock_.now(); }
+  /// How many workers have loaded.
+  int loads() const { return loads_; }
   std::map<uint64_t, Answer> answers;
   std::vector<base::Error> losses;
   int ready_count = 0;
@@ -110,6 +118,7 @@ class ClusterInAThread {
     while (auto received = process.channel->receive())
       worker.on_message(received->message, clock_.now());
     if (worker.state() == worker::Worker::State::kLoading) {
+      loads_++;
       worker.load_progress(10, 10);
       if (rank == 0) {
         worker.lead({}, *process.runner, {.token_count = 90}, nullptr);
@@ -156,9 +165,10 @@ class ClusterInAThread {
   base::ManualClock clock_;
   proto::MemoryNetwork network_;
   std::unique_ptr<proto::Channel> channel_;
-  Broker broker_;
+  std::unique_ptr<Broker> broker_;
   std::map<int, Process> processes_;
   uint64_t incarnations_ = 0;
+  int loads_ = 0;
 };
 
 }  // namespace broker
