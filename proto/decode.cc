@@ -259,6 +259,7 @@ base::Result<Body> read(const wire::StatsReply& from) {
   to.kv_blocks_used = r.number<int32_t>("kv_blocks_used", from.kv_blocks_used(), 0, kInt32Max);
   to.kv_blocks_peak = r.number<int32_t>("kv_blocks_peak", from.kv_blocks_peak(), 0, kInt32Max);
   to.kv_block_count = r.number<int32_t>("kv_block_count", from.kv_block_count(), 0, kInt32Max);
+  to.kv_blocks_reused = from.kv_blocks_reused();
   return r.result(to);
 }
 

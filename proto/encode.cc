@@ -215,6 +215,7 @@ void put(const StatsReply& from, wire::Envelope& out) {
   to->set_kv_blocks_used(static_cast<uint32_t>(from.kv_blocks_used));
   to->set_kv_blocks_peak(static_cast<uint32_t>(from.kv_blocks_peak));
   to->set_kv_block_count(static_cast<uint32_t>(from.kv_block_count));
+  to->set_kv_blocks_reused(from.kv_blocks_reused);
 }
 
 void put(const PlacementRequest&, wire::Envelope& out) {

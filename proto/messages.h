@@ -160,6 +160,7 @@ struct StatsReply {
   uint64_t wait_ns = 0;                          // of step_ns: waiting for other threads and ranks
   double waits_per_layer = 0;                    // of one decode step; 0: not counted
   int32_t kv_blocks_used = 0, kv_blocks_peak = 0, kv_block_count = 0;
+  uint64_t kv_blocks_reused = 0;  // whose positions were not computed again
 };
 
 /// Where the memory of a rank lies, page by page.

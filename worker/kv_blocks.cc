@@ -59,6 +59,7 @@ int32_t KvBlocks::take() {
 bool KvBlocks::take_kept(int32_t id) {
   CHECK(promised_ > 0, "a block that was not reserved");
   if (!is_kept(id)) return false;
+  reused_++;
   unkeep(id);
   count_taken();
   return true;

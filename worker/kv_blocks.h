@@ -21,6 +21,8 @@ class KvBlocks {
   int32_t count() const { return count_; }
   int32_t used() const { return count_ - free_count(); }
   int32_t peak() const { return peak_; }
+  /// Blocks that take_kept() gave so far.
+  uint64_t reused() const { return reused_; }
 
   /// False if that many are not free or are promised to others.
   bool reserve(int32_t blocks);
@@ -56,6 +58,7 @@ class KvBlocks {
   int32_t kept_count_ = 0;
   int32_t promised_ = 0;  // reserved and not yet taken
   int32_t peak_ = 0;
+  uint64_t reused_ = 0;
 };
 
 /// Blocks that hold `positions` positions.

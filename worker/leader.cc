@@ -248,6 +248,7 @@ proto::StatsReply Leader::stats() const {
   proto::StatsReply stats = stats_;
   stats.kv_blocks_used = batcher_.blocks().used();
   stats.kv_blocks_peak = batcher_.blocks().peak();
+  stats.kv_blocks_reused = batcher_.blocks().reused();
   return stats;
 }
 

@@ -68,7 +68,8 @@ Response status_page(const ServedModel& model, const GroupStatus& status,
   json.field("limit", server.answers_max).end_object();
   const proto::StatsReply& stats = server.stats;
   json.key("kv_blocks").begin_object().field("used", stats.kv_blocks_used);
-  json.field("peak", stats.kv_blocks_peak).field("total", stats.kv_block_count).end_object();
+  json.field("peak", stats.kv_blocks_peak).field("total", stats.kv_block_count);
+  json.field("reused", stats.kv_blocks_reused).end_object();
   json.key("steps").begin_object().field("count", stats.steps);
   json.field("positions", stats.columns).field("seconds", static_cast<double>(stats.step_ns) / 1e9);
   json.field("waiting_seconds", static_cast<double>(stats.wait_ns) / 1e9).end_object();

@@ -161,7 +161,8 @@ TEST(StatusPage, TellsWorkersAndNumbers) {
                   .step_ns = 2'000'000'000,
                   .kv_blocks_used = 1,
                   .kv_blocks_peak = 2,
-                  .kv_block_count = 64};
+                  .kv_block_count = 64,
+                  .kv_blocks_reused = 9};
   server.ranks = {{.rank = 0, .os_node = 1, .pid = 78, .cpus = "0-3"}};
   server.ranks[0].ready.arena_bytes = 100;
   server.ranks[0].ready.exchange = "shm";
@@ -169,7 +170,7 @@ TEST(StatusPage, TellsWorkersAndNumbers) {
   for (const char* const part :
        {R"("status":"ready")", R"("id":"tales")", R"("context_length":4096)", R"("pid":77)",
         R"("uptime_seconds":2.5)", R"("restarts":2)", R"("answers":{"live":3,"limit":68})",
-        R"("kv_blocks":{"used":1,"peak":2,"total":64})", R"("exchange":"shm")",
+        R"("kv_blocks":{"used":1,"peak":2,"total":64,"reused":9})", R"("exchange":"shm")",
         R"("rank":0,"node":1,"pid":78,"cpus":"0-3","weight_bytes":100)"})
     EXPECT_NE(body.find(part), std::string::npos) << part << " in " << body;
   status = {.state = GroupStatus::State::kRestarting, .reason = "worker 1 was killed"};

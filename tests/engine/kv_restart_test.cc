@@ -200,6 +200,7 @@ TEST_F(KvRestart, GoesOnWithTheSameBitsFromAnyPoint) {
           const auto positions = static_cast<int64_t>(prompt_.size() + end) - 1;
           EXPECT_EQ(group->leader().stats().columns,
                     static_cast<uint64_t>(positions - adopted * base::kKvBlockPositions));
+          EXPECT_EQ(group->leader().stats().kv_blocks_reused, static_cast<uint64_t>(adopted));
           for (const auto& [at, hash] : group->runner().logits()) {
             ASSERT_EQ(hash, whole->runner().logits().at(at)) << "position " << at.second;
             compared++;

@@ -193,7 +193,7 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(ack.next_index, 12u);
   EXPECT_TRUE(std::holds_alternative<StatsRequest>(round_trip(StatsRequest{})));
   const auto stats =
-      std::get<StatsReply>(round_trip(StatsReply{1, 2, 3, 4, 5, 6, 7, 11, 5.5, 8, 9, 10}));
+      std::get<StatsReply>(round_trip(StatsReply{1, 2, 3, 4, 5, 6, 7, 11, 5.5, 8, 9, 10, 12}));
   EXPECT_EQ(stats.steps, 1u);
   EXPECT_EQ(stats.columns, 2u);
   EXPECT_EQ(stats.step_ns, 3u);
@@ -206,6 +206,7 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(stats.kv_blocks_used, 8);
   EXPECT_EQ(stats.kv_blocks_peak, 9);
   EXPECT_EQ(stats.kv_block_count, 10);
+  EXPECT_EQ(stats.kv_blocks_reused, 12u);
 }
 
 TEST(Envelope, ChunksComeBackEqual) {
