@@ -69,8 +69,8 @@ Verdict verify_one(const std::string& directory, const shm::ArenaListing& listin
   verdict.nodes = nodes_text(region);
   const auto pages = shm::page_report(region.data());
   if (pages.ok())
-    verdict.pages = base::cat(shm::size_text(pages->huge_bytes), " of ",
-                              shm::size_text(pages->resident_bytes), " in huge pages");
+    verdict.pages = base::cat(shm::memory_text(pages->huge_bytes), " of ",
+                              shm::memory_text(pages->resident_bytes), " in huge pages");
   verdict.misplaced =
       listing.node >= 0 && !verdict.nodes.starts_with(base::cat("node ", listing.node, ": 100 %"));
   return verdict;
@@ -93,7 +93,7 @@ base::Status verify(Context& context, const shm::ArenaDir& directory) {
       text += base::cat(verdict.name, ": ", verdict.problem, "\n");
       continue;
     }
-    text += base::cat(verdict.name, ": all checksums of ", shm::size_text(verdict.bytes),
+    text += base::cat(verdict.name, ": all checksums of ", shm::memory_text(verdict.bytes),
                       " are right; ", verdict.nodes,
                       verdict.misplaced ? base::cat(", not on node ", listing.node) : std::string(),
                       "; ", verdict.pages, "\n");
@@ -141,8 +141,8 @@ base::Status remove(Context& context, const shm::ArenaDir& directory) {
     if (status.ok()) {
       bytes += listing.allocated_bytes;
       json.value(listing.name);
-      text +=
-          base::cat("removed ", listing.name, ", ", shm::size_text(listing.allocated_bytes), "\n");
+      text += base::cat("removed ", listing.name, ", ", shm::memory_text(listing.allocated_bytes),
+                        "\n");
     } else if (!options.names.empty()) {
       refused += base::cat(refused.empty() ? "" : "; ", status.error().message);
     } else {

@@ -32,7 +32,7 @@ std::string pages_of(const std::string& directory, const std::string& name) {
   const auto report = shm::page_report(region.data());
   if (!report.ok() || sum > kSamples * 255) return {};
   if (report->kernel_page_bytes > size_t{64} << 10)
-    return shm::size_text(report->kernel_page_bytes);
+    return shm::memory_text(report->kernel_page_bytes);
   if (report->huge_bytes == 0) return base::cat(report->kernel_page_bytes / 1024, " KiB");
   return report->huge_bytes == report->resident_bytes ? "huge" : "mixed";
 }
@@ -94,7 +94,7 @@ std::string arenas_text(const std::vector<HeldArena>& arenas, int64_t now) {
     rows.push_back(
         {arena.name, known ? arena.label : "",
          known ? base::cat(arena.identity.slice_index, " of ", arena.identity.slice_count) : "",
-         shm::size_text(arena.allocated_bytes), state_text(arena),
+         shm::memory_text(arena.allocated_bytes), state_text(arena),
          known && arena.node >= 0 ? base::cat(arena.node) : "any", held.pages,
          arena.keep ? "yes" : "no", use_text(held), age_text(now - arena.changed_at)});
   }
@@ -106,7 +106,7 @@ std::string groups_text(const std::vector<HeldGroup>& groups) {
   for (const HeldGroup& group : groups) {
     std::string users = pid_text(group.pids);
     if (users.empty()) users = group.in_use ? "somebody" : "nobody";
-    rows.push_back({group.name, shm::size_text(group.bytes), users});
+    rows.push_back({group.name, shm::memory_text(group.bytes), users});
   }
   return text_table(rows);
 }
@@ -115,7 +115,7 @@ std::string nameless_text(const ShmHoldings& holdings) {
   std::vector<std::vector<std::string>> rows = {{"without a name", "size", "used by"}};
   for (const shm::MappedFile& file : holdings.nameless) {
     rows.push_back({file.path.substr(holdings.directory.size() + 1),
-                    shm::size_text(file.mapped_bytes), pid_text(file.pids)});
+                    shm::memory_text(file.mapped_bytes), pid_text(file.pids)});
   }
   return text_table(rows);
 }
@@ -165,8 +165,8 @@ std::string holdings_text(const ShmHoldings& holdings, int64_t now) {
   for (const HeldArena& arena : holdings.arenas) bytes += arena.listing.allocated_bytes;
   for (const HeldGroup& group : holdings.groups) bytes += group.bytes;
   std::string text =
-      base::cat(holdings.directory, " (", holdings.file_system, "): ", shm::size_text(bytes),
-                " held, ", shm::size_text(holdings.free_bytes), " free\n");
+      base::cat(holdings.directory, " (", holdings.file_system, "): ", shm::memory_text(bytes),
+                " held, ", shm::memory_text(holdings.free_bytes), " free\n");
   if (!holdings.arenas.empty()) text += "\n" + arenas_text(holdings.arenas, now);
   if (!holdings.groups.empty()) text += "\n" + groups_text(holdings.groups);
   if (!holdings.nameless.empty()) text += "\n" + nameless_text(holdings);

@@ -28,8 +28,8 @@ struct Sum {
 
 /// " (398.0 GiB weights, 13.9 GiB KV cache, 51.0 MiB exchange)"
 std::string parts(const Sum& sum) {
-  return base::cat(" (", size_text(sum.weights), " weights, ", size_text(sum.kv), " KV cache, ",
-                   size_text(sum.exchange), " exchange)");
+  return base::cat(" (", memory_text(sum.weights), " weights, ", memory_text(sum.kv), " KV cache, ",
+                   memory_text(sum.exchange), " exchange)");
 }
 
 /// What must stay free on a node: its last pages are the kernel's, and asking for them ends in its
@@ -123,9 +123,9 @@ base::Status check_nodes(const RoomFacts& facts, std::span<const RankNeed> needs
     if (facts.weights.huge_page_bytes > 0) need.weights = 0;  // those have their own pool
     const auto room = room_on(facts, node);
     if (!room || need.all() + reserve_of(room->total_bytes) <= room->free_bytes) continue;
-    lacks += base::cat(lacks.empty() ? "" : ", and ", size_text(need.all()), " ", on_node(node),
-                       parts(need), ", ", size_text(room->free_bytes), " free, of which ",
-                       size_text(reserve_of(room->total_bytes)), " stay for the system");
+    lacks += base::cat(lacks.empty() ? "" : ", and ", memory_text(need.all()), " ", on_node(node),
+                       parts(need), ", ", memory_text(room->free_bytes), " free, of which ",
+                       memory_text(reserve_of(room->total_bytes)), " stay for the system");
   }
   if (lacks.empty()) return {};
   return no_room(base::cat("the model needs ", lacks,
@@ -140,13 +140,13 @@ base::Status check_place(const RoomFacts& facts, const PlaceRoom& place, const S
       base::cat((place.total_bytes - place.free_bytes + need.all()) / kMiB + 1, "m");
   std::string kept;
   if (facts.kept_bytes > 0) {
-    kept = base::cat("; numoe shm rm frees ", size_text(facts.kept_bytes),
+    kept = base::cat("; numoe shm rm frees ", memory_text(facts.kept_bytes),
                      " that were kept and "
                      "nobody uses");
   }
   return no_room(base::cat(
-      "the model needs ", size_text(need.all()), " in ", place.directory, parts(need), ", ",
-      size_text(place.free_bytes), " free of ", size_text(place.total_bytes),
+      "the model needs ", memory_text(need.all()), " in ", place.directory, parts(need), ", ",
+      memory_text(place.free_bytes), " free of ", memory_text(place.total_bytes),
       "; give it more: mount -o remount,size=", size, " ", place.mount_point,
       " (docker run --shm-size=", size, "), take another --arena-dir, or ", kSmallerContext, kept));
 }
@@ -155,16 +155,16 @@ base::Status check_cgroup(const RoomFacts& facts, Sum need) {
   if (!facts.cgroup) return {};
   if (facts.weights.huge_page_bytes > 0) need.weights = 0;
   if (need.all() <= facts.cgroup->free_bytes) return {};
-  return no_room(base::cat("the model needs ", size_text(need.all()), parts(need),
-                           ", the cgroup's memory limit of ", size_text(facts.cgroup->limit_bytes),
-                           " leaves ", size_text(facts.cgroup->free_bytes),
-                           "; raise memory.max in ", facts.cgroup->directory,
-                           " (docker run --memory, MemoryMax= of a unit), or ", kSmallerContext));
+  return no_room(base::cat(
+      "the model needs ", memory_text(need.all()), parts(need), ", the cgroup's memory limit of ",
+      memory_text(facts.cgroup->limit_bytes), " leaves ", memory_text(facts.cgroup->free_bytes),
+      "; raise memory.max in ", facts.cgroup->directory,
+      " (docker run --memory, MemoryMax= of a unit), or ", kSmallerContext));
 }
 
 }  // namespace
 
-std::string size_text(uint64_t bytes) {
+std::string memory_text(uint64_t bytes) {
   const bool small = bytes > 0 && bytes < kMiB;
   const uint64_t unit = bytes >= kGiB ? kGiB : small ? 1024 : kMiB;
   // Tenths without an overflow, rounded.

@@ -66,6 +66,6 @@ base::Result<RoomFacts> read_room(const RoomQuery& query);
 base::Status check_room(const RoomFacts& facts, std::span<const RankNeed> needs, HugePages pages);
 
 /// "412.0 GiB", "52.3 MiB"
-std::string size_text(uint64_t bytes);
+std::string memory_text(uint64_t bytes);
 
 }  // namespace shm

@@ -72,8 +72,8 @@ std::string memlock_warning(const std::vector<shm::RankNeed>& full) {
   for (const shm::RankNeed& need : full) most = std::max(most, need.weight_bytes + need.kv_bytes);
   rlimit limit = {};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= most) return {};
-  return base::cat("--mlock: a rank has ", shm::size_text(most), ", and a process may lock ",
-                   shm::size_text(limit.rlim_cur),
+  return base::cat("--mlock: a rank has ", shm::memory_text(most), ", and a process may lock ",
+                   shm::memory_text(limit.rlim_cur),
                    ", so it is not locked; raise the limit: ulimit -l unlimited, "
                    "LimitMEMLOCK=infinity in a unit, docker run --ulimit memlock=-1");
 }

@@ -167,12 +167,12 @@ TEST(ArenaRoomTest, PageSizeThatTheDirectoryCannotGiveIsRefused) {
 }
 
 TEST(ArenaRoomTest, SizesAreReadable) {
-  EXPECT_EQ(size_text(0), "0.0 MiB");
-  EXPECT_EQ(size_text(65536), "64.0 KiB");
-  EXPECT_EQ(size_text(52 * kMiB + kMiB / 3), "52.3 MiB");
-  EXPECT_EQ(size_text(kGiB - 1), "1024.0 MiB");
-  EXPECT_EQ(size_text(412 * kGiB), "412.0 GiB");
-  EXPECT_EQ(size_text(~uint64_t{0}), "17179869184.0 GiB");
+  EXPECT_EQ(memory_text(0), "0.0 MiB");
+  EXPECT_EQ(memory_text(65536), "64.0 KiB");
+  EXPECT_EQ(memory_text(52 * kMiB + kMiB / 3), "52.3 MiB");
+  EXPECT_EQ(memory_text(kGiB - 1), "1024.0 MiB");
+  EXPECT_EQ(memory_text(412 * kGiB), "412.0 GiB");
+  EXPECT_EQ(memory_text(~uint64_t{0}), "17179869184.0 GiB");
 }
 
 /// A tree with /proc and /sys as a system has them.
