@@ -66,7 +66,11 @@ std::optional<ReadAhead::Piece> ReadAhead::take() {
       if (next_ == extents_.size() && in_flight_ == 0) takers_.notify_all();
       return piece;
     }
-    if (next_ == extents_.size() && in_flight_ == 0) return {};
+    if (next_ == extents_.size() && in_flight_ == 0) {
+      takers_
+          .notify_all();  // who was woken by a buffer that nobody needs any more tells the others
+      return {};
+    }
     takers_.wait(lock);
   }
   return {};
