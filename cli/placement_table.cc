@@ -59,7 +59,7 @@ std::string pages_text(const PlacementReply& rank) {
   for (const PlacementClass& own : rank.classes)
     if (own.name != "KV cache" && own.name != "exchange") weights += own.bytes;
   if (rank.page_bytes == 0) return "unknown";
-  if (rank.huge_bytes == 0 || rank.page_bytes > 65536) return shm::size_text(rank.page_bytes);
+  if (rank.huge_bytes == 0 || rank.page_bytes > 65536) return shm::memory_text(rank.page_bytes);
   if (rank.huge_bytes >= weights) return "huge";
   return base::cat("mixed, ", percent_text(share(rank.huge_bytes, weights)), " huge");
 }
@@ -74,7 +74,7 @@ std::string class_text(const PlacementReply& rank, const std::string& name) {
   const PlacementClass* own = find_class(rank, name);
   if (own == nullptr) return "-";
   const broker::Misplaced misplaced = broker::misplaced_in(*own, rank.os_node);
-  std::string text = shm::size_text(own->bytes);
+  std::string text = shm::memory_text(own->bytes);
   if (misplaced.elsewhere > 0)
     text += base::cat(" (", percent_text(misplaced.percent()), " elsewhere)");
   if (own->bytes_absent > 0)

@@ -27,7 +27,7 @@ class Reader {
   int64_t count() const { return json_ == nullptr ? 0 : json_->integer().value_or(0); }
   double number() const { return json_ == nullptr ? 0 : json_->number().value_or(0); }
   std::string size() const {
-    return shm::size_text(static_cast<uint64_t>(std::max<int64_t>(count(), 0)));
+    return shm::memory_text(static_cast<uint64_t>(std::max<int64_t>(count(), 0)));
   }
   std::vector<Reader> array() const {
     std::vector<Reader> all;

@@ -115,7 +115,7 @@ Finding pools(const HealthFacts& facts) {
   for (const HugePool& pool : facts.huge_pools)
     finding.found +=
         base::cat(finding.found.empty() ? "" : ", ", "node ", pool.node, ": ", pool.pages, " of ",
-                  size_text(pool.page_bytes), ", ", pool.free_pages, " free");
+                  memory_text(pool.page_bytes), ", ", pool.free_pages, " free");
   if (finding.found.empty()) {
     finding.found = "no pages are reserved for hugetlbfs";
     return finding;
@@ -158,8 +158,8 @@ Finding swap(const HealthFacts& facts) {
     return finding;
   }
   const uint64_t used = facts.swap_bytes - std::min(facts.swap_free_bytes, facts.swap_bytes);
-  finding.found = base::cat(size_text(facts.swap_bytes), " of swap, ", size_text(used), " used, ",
-                            setting("vm.swappiness", facts.swappiness));
+  finding.found = base::cat(memory_text(facts.swap_bytes), " of swap, ", memory_text(used),
+                            " used, ", setting("vm.swappiness", facts.swappiness));
   const bool eager = number_of(facts.swappiness) > kSwappinessMax;
   finding.level = eager ? Level::kWarning : Level::kNote;
   finding.why = "weights in shared memory can be swapped out, and are read back page by page";
@@ -194,11 +194,12 @@ Finding map_count(const HealthFacts& facts) {
 
 Finding memory(const HealthFacts& facts) {
   Finding finding{.id = "memory"};
-  finding.found = base::cat(size_text(facts.memory_bytes), ", ", size_text(facts.available_bytes),
-                            " available, on ", facts.memory_nodes, " of ", facts.nodes, " nodes");
+  finding.found =
+      base::cat(memory_text(facts.memory_bytes), ", ", memory_text(facts.available_bytes),
+                " available, on ", facts.memory_nodes, " of ", facts.nodes, " nodes");
   if (facts.memory_limit_bytes == 0) return finding;
   finding.level = Level::kNote;
-  finding.found += base::cat("; the cgroup allows ", size_text(facts.memory_limit_bytes));
+  finding.found += base::cat("; the cgroup allows ", memory_text(facts.memory_limit_bytes));
   finding.why = "weights and KV cache in shared memory count against the limit of the cgroup";
   return finding;
 }
@@ -213,7 +214,7 @@ Finding arena(const HealthFacts& facts) {
     return finding;
   }
   finding.found = base::cat(facts.arena->directory, " on ", facts.arena->file_system, ", ",
-                            size_text(facts.arena->free_bytes), " free, ",
+                            memory_text(facts.arena->free_bytes), " free, ",
                             facts.arena->huge_pages ? "huge pages" : "small pages");
   if (facts.arena->warning.empty()) return finding;
   finding.level = Level::kWarning;
@@ -230,8 +231,8 @@ Finding places(const HealthFacts& facts) {
   Finding finding{.id = "arena_mounts"};
   for (const ArenaPlace& place : facts.places)
     finding.found += base::cat(finding.found.empty() ? "" : "; ", place.path, ": ",
-                               place.mount.type, ", ", size_text(place.free_bytes), " of ",
-                               size_text(place.total_bytes), " free, ", place.mount.options);
+                               place.mount.type, ", ", memory_text(place.free_bytes), " of ",
+                               memory_text(place.total_bytes), " free, ", place.mount.options);
   if (finding.found.empty()) {
     finding.level = Level::kNote;
     finding.found = "nothing is mounted at /run/numoe and /dev/shm";

@@ -21,7 +21,7 @@ Finding memlock(const HealthFacts& facts) {
   }
   finding.level = Level::kNote;
   finding.found =
-      base::cat("locked memory is limited to ", size_text(*facts.memlock_bytes), " (ulimit -l)");
+      base::cat("locked memory is limited to ", memory_text(*facts.memlock_bytes), " (ulimit -l)");
   finding.why = "--mlock cannot keep more than that out of swap";
   finding.cure =
       "ulimit -l unlimited, in a systemd unit LimitMEMLOCK=infinity, in Docker --ulimit memlock=-1";
