@@ -67,8 +67,8 @@ std::optional<ReadAhead::Piece> ReadAhead::take() {
       return piece;
     }
     if (next_ == extents_.size() && in_flight_ == 0) {
-      takers_
-          .notify_all();  // who was woken by a buffer that nobody needs any more tells the others
+      // Who was woken by a buffer that nobody needs any more tells the others.
+      takers_.notify_all();
       return {};
     }
     takers_.wait(lock);
