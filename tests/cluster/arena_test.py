@@ -55,6 +55,19 @@ def identity(path):
     return status.st_ino, status.st_mtime_ns
 
 
+def has_open(pid, path):
+    """Whether a process has a file open at this moment."""
+    wanted = path.stat()
+    for entry in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            status = entry.stat()
+        except OSError:
+            continue  # closed while we looked
+        if (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino):
+            return True
+    return False
+
+
 class Arenas(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="numoe-test-", dir="/dev/shm"))
@@ -329,11 +342,7 @@ class Arenas(unittest.TestCase):
         with open(blocked, "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with self.serve(arena=place) as service:
-                wait_until(lambda: service.get("/status")[1].get("loading", {}).get("bytes_total") or
-                           "bytes" in json.dumps(service.get("/status")[1]), "a worker waits")
-                wait_until(lambda: any(os.path.samefile(f"/proc/{pid}/fd/{fd}", blocked)
-                                       for pid in service.workers() for fd in self.descriptors(pid)),
-                           "a worker looks at the file")
+                wait_until(lambda: any(has_open(pid, blocked) for pid in service.workers()), "a worker waits")
                 filler = os.open(place / "filler", os.O_CREAT | os.O_WRONLY)
                 os.posix_fallocate(filler, 0, (60 << 20) - memory_in(place))
                 os.close(filler)
@@ -342,13 +351,6 @@ class Arenas(unittest.TestCase):
                 self.assertRegex(service.stderr(), r"cannot reserve \d+ bytes .*: \d+ bytes are free")
                 wait_until(lambda: not service.alive(), "all processes end")
         self.assertEqual([path.name for path in place.rglob("*") if path.is_file()], ["filler"])
-
-    @staticmethod
-    def descriptors(pid):
-        try:
-            return [fd for fd in os.listdir(f"/proc/{pid}/fd") if os.path.exists(f"/proc/{pid}/fd/{fd}")]
-        except OSError:
-            return []
 
     def test_huge_pages_that_are_not_there_are_refused(self):
         text = self.refusal("--huge-pages", "2m", arena=self.folder)
