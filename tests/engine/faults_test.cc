@@ -5,9 +5,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/limits.h"
+#include "model/synth.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/local_ranks.h"
 #include "tests/model/gguf_builder.h"
+#include "tests/model/tiny_synth.h"
 
 namespace engine {
 namespace {
@@ -183,6 +186,43 @@ TEST(Sharding, AnyRankCountGivesEqualBits) {
       auto ranks = LocalRanks::start(*model, {.ranks = count});
       ASSERT_TRUE(ranks.ok()) << ranks.error().message;
       auto got = (*ranks)->forward(one.reference[1].tokens);
+      if (count == 1) {
+        alone = std::move(got);
+      } else {
+        expect_equal_logits(got, alone);
+      }
+    }
+  }
+}
+
+// Shapes whose every width, also of experts and their biases, is cut by several ranks.
+TEST(Sharding, EveryWidthIsCut) {
+  auto vocabulary = model::read_directory(golden_case("llama4-f16").path);
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;
+  for (const auto& [architecture, type] : {std::pair{"gpt-oss", "mxfp4"},
+                                           {"gpt-oss", "f16"},
+                                           {"deepseek2", "q8_0"},
+                                           {"glm4moe", "f16"},
+                                           {"minimax-m2", "mxfp4"}}) {
+    SCOPED_TRACE(std::string(architecture) + " " + type);
+    const model::SynthShape& shape = model_test::tiny_shape(architecture);
+    const auto plan =
+        model::plan_synth(shape, {.weight_type = type, .layers = 2}, vocabulary->metadata);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const TemporaryFolder folder;
+    const std::string path = folder.file("model.gguf");
+    ASSERT_TRUE(model::write_synth(*plan, path, {}).ok());
+    auto model = model::load_model(path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    ASSERT_GT(shape.expert_width, 2 * base::kSliceRows);
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 70; i++) tokens.push_back(i * 31 % 256);
+    base::Result<Logits> alone = base::Error{};
+    for (const int count : {1, 2, 3, 4}) {
+      SCOPED_TRACE(count);
+      auto ranks = LocalRanks::start(*model, {.ranks = count, .threads = 2});
+      ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+      auto got = (*ranks)->forward(tokens, count == 3 ? 7 : 0);
       if (count == 1) {
         alone = std::move(got);
       } else {
