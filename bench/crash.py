@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How long do clients wait when a worker, the leader, all workers or the server are killed?
 
-Starts `numoe serve`, lets 16 streams run, kills with SIGKILL, and prints the seconds until the next token of any stream
-and of the last one, medians and largest of the rounds; every text must be that of an undisturbed run. Then, with no
+Starts `numoe serve`, lets 16 streams run, kills with SIGKILL, and prints the seconds of the pause until the next token, of
+the stream that waits least and of the one that waits longest, medians and largest of the rounds; every text must be that of an undisturbed run. Then, with no
 request running, the seconds from the death of a worker until the group answers again, and from the death of the server
 until the next one is ready with the same workers.
 
@@ -36,7 +36,7 @@ def show(what, seconds):
 
 
 def kill_under_streams(service, arguments, ranks, undisturbed):
-    """(first, last): seconds until the next token of any stream and of every one."""
+    """Seconds of the shortest and of the longest pause of a stream."""
     streams = Streams(service, requests(arguments))
     streams.wait_for(max(3, arguments.tokens // 4))
     workers = service.workers_by_rank()
@@ -46,7 +46,7 @@ def kill_under_streams(service, arguments, ranks, undisturbed):
     texts = streams.texts(PATIENCE)
     if texts != undisturbed:
         sys.exit("crash: texts differ from those of an undisturbed run")
-    return streams.next_after(moment)
+    return streams.pauses_after(moment)
 
 
 def restart_of_a_worker(service):
@@ -82,8 +82,8 @@ def main():
             for _ in range(arguments.rounds):
                 waits.append(kill_under_streams(first, arguments, ranks, undisturbed))
                 time.sleep(11)  # so that the next crash does not come soon after this one
-            show(f"{what} killed under {arguments.streams} streams: next token", [wait[0] for wait in waits])
-            show("  … of every stream", [wait[1] for wait in waits])
+            show(f"{what} killed under {arguments.streams} streams: shortest pause", [wait[0] for wait in waits])
+            show("  … longest pause of a stream", [wait[1] for wait in waits])
         seconds = []
         for _ in range(arguments.rounds):
             time.sleep(11)

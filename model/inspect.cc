@@ -128,6 +128,16 @@ std::string range_over_layers(const ModelSpec& spec, const Number& number) {
   return low == high ? cat(low) : cat(low, '-', high);
 }
 
+/// A line about layers that do not attend to all positions; empty if all do.
+std::string reach_text(const ModelSpec& spec) {
+  const auto bounded = [](const Block& block) { return block.attention.reach != Reach::kAll; };
+  const auto count = std::ranges::count_if(spec.blocks, bounded);
+  if (count == 0) return "";
+  const Attention& first = std::ranges::find_if(spec.blocks, bounded)->attention;
+  return cat("reach       ", first.reach == Reach::kWindow ? "the last " : "chunks of ", first.span,
+             " positions in ", count, " of ", spec.blocks.size(), " layers\n");
+}
+
 std::string summary_text(const Model& model) {
   const ModelSpec& spec = model.spec;
   const auto over = [&](const auto& number) { return range_over_layers(spec, number); };
@@ -150,7 +160,7 @@ std::string summary_text(const Model& model) {
   }
   out += cat("vocabulary  ", spec.vocabulary, " rows, ", spec.token_count, " tokens, output ",
              model.output == model.token_embedding ? "tied to the embedding" : "of its own", "\n");
-  out += cat("context     ", spec.context, " positions\n");
+  out += cat("context     ", spec.context, " positions\n") + reach_text(spec);
   out += cat("weights     ", weight_bytes(*model.directory), " bytes, ",
              active_bytes_per_token(model), " of them read per decoded token\n");
   return out;
@@ -184,7 +194,8 @@ uint64_t active_bytes_per_token(const Model& model) {
     const auto& experts = model.spec.blocks[i].experts;
     if (!experts) continue;
     const BlockTensors& block = model.blocks[i];
-    for (const TensorInfo* tensor : {block.gate, block.up, block.down, block.gate_up}) {
+    for (const TensorInfo* tensor : {block.gate, block.up, block.down, block.gate_up,
+                                     block.gate_bias, block.up_bias, block.down_bias}) {
       if (tensor == nullptr) continue;
       const uint64_t tensors = block.down_parts.empty() ? 1 : block.down_parts.size();
       const uint64_t of_one = tensor->bytes * tensors / static_cast<uint64_t>(experts->count);

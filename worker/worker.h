@@ -36,7 +36,9 @@ struct WorkerOptions {
   std::string program_version = {};
   std::string group_id = {};                // with which it loads; said by a hello after that
   base::TimeNs repeat_after = 500'000'000;  // Hello and Ready without an answer
-  base::TimeNs say_after = 5'000'000'000;   // Ready with one: that it is still there
+  /// Ready with one: that it is still there. A next broker that came too soon to be noticed hears of
+  /// this worker so, before it gives up waiting.
+  base::TimeNs say_after = 1'000'000'000;
 };
 
 /// What only the process around a worker can measure.

@@ -47,8 +47,13 @@ class Streams:
             raise AssertionError(f"not answered to the end: {unfinished}")
         return [stream.text for stream in self.streams]
 
-    def next_after(self, moment):
-        """Seconds until the first event of any stream after this moment, and until each had one or was done."""
-        waits = [min(later) - moment for later in ([at for at in events if at > moment] for events in self.events)
-                 if later]
-        return (min(waits), max(waits)) if waits else (0.0, 0.0)
+    def pauses_after(self, moment):
+        """Seconds of the longest pause after this moment, of the stream with the shortest and with the longest one.
+
+        What was on its way at the moment comes before the pause."""
+        pauses = []
+        for events in self.events:
+            later = [moment] + [at for at in events if at > moment]
+            if len(later) > 1:
+                pauses.append(max(after - before for before, after in zip(later, later[1:])))
+        return (min(pauses), max(pauses)) if pauses else (0.0, 0.0)

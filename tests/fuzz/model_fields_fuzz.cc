@@ -57,13 +57,14 @@ RawValue any_value(Bytes& bytes) {
 
 void edit_key(GgufFile& file, Bytes& bytes) {
   constexpr const char* kFurther[] = {
-      "rope.scaling.type",       "rope.scaling.factor",
-      "expert_shared_count",     "rope.scaling.original_context_length",
-      "expert_weights_norm",     "expert_weights_scale",
-      "expert_gating_func",      "attention.sliding_window",
-      "attention.clamp_kqv",     "attention.scale",
-      "leading_dense_blocks",    "logit_scale",
-      "rope.scaling.attn_factor"};
+      "rope.scaling.type",        "rope.scaling.factor",
+      "expert_shared_count",      "rope.scaling.original_context_length",
+      "expert_weights_norm",      "expert_weights_scale",
+      "expert_gating_func",       "attention.sliding_window",
+      "attention.clamp_kqv",      "attention.scale",
+      "leading_dense_blocks",     "logit_scale",
+      "rope.scaling.attn_factor", "attention.sliding_window_pattern",
+      "rope.freq_base_swa",       "interleave_moe_layer_step"};
   const size_t chosen = bytes.below(file.keys.size() + std::size(kFurther));
   if (chosen >= file.keys.size()) {
     const std::string& first = file.keys.size() > 2 ? file.keys[2].first : "llama.x";
@@ -97,7 +98,8 @@ void edit_tensor(GgufFile& file, Bytes& bytes) {
 /// The smallest model of each kind, its tensors' data left to the zeros behind the header.
 std::vector<GgufFile> make_models() {
   std::vector<GgufFile> files;
-  for (const char* name : {"qwen3moe", "olmoe", "llama", "mixtral", "qwen3"}) {
+  for (const char* name :
+       {"qwen3moe", "olmoe", "llama", "mixtral", "qwen3", "deepseek2", "gpt-oss", "llama4"}) {
     files.push_back(model_test::tiny_model(name));
     uint64_t offset = 0;
     for (model_test::FileTensor& tensor : files.back().tensors) {

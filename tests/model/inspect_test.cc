@@ -48,6 +48,24 @@ TEST(ActiveBytes, CountAllOfADenseModelAndATiedEmbeddingAsOutput) {
             4 * (32 + kEmbedding + 32 + 2 * (kAttention + kNorms + kDense)));
 }
 
+TEST(ActiveBytes, CountTheBiasesOfUsedExperts) {
+  GgufFile file = tiny_model("gpt-oss");
+  const uint64_t two = model::active_bytes_per_token(load(file));
+  file.set("gpt-oss.expert_used_count", u32(1));
+  const uint64_t biases = 2 * 16 + 32;
+  EXPECT_EQ(two - model::active_bytes_per_token(load(file)), 4 * 2 * (kOneExpert + biases));
+}
+
+TEST(Report, TellsWhichLayersAreBounded) {
+  EXPECT_NE(inspect_report(load(tiny_model("gpt-oss")))
+                .find("reach       the last 16 positions in 1 of 2 layers\n"),
+            std::string::npos);
+  EXPECT_NE(inspect_report(load(tiny_model("llama4")))
+                .find("reach       chunks of 8192 positions in 2 of 2 layers\n"),
+            std::string::npos);
+  EXPECT_EQ(inspect_report(load(tiny_model("qwen3moe"))).find("reach"), std::string::npos);
+}
+
 TEST(ActiveBytes, CountFusedGateAndUp) {
   GgufFile file = tiny_model("mixtral");
   const uint64_t apart = model::active_bytes_per_token(load(file));

@@ -1,13 +1,16 @@
 #include "tests/sim/checker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/cat.h"
 
 namespace sim {
 
 Checker::Checker(const Scenario& scenario)
-    : scenario_(scenario), model_{scenario.runner, scenario.leader.token_count} {}
+    : scenario_(scenario),
+      model_{scenario.runner, scenario.leader.token_count},
+      groups_break_(scenario.groups_break()) {}
 
 void Checker::fail(std::string sentence) {
   if (!failure_) failure_ = std::move(sentence);
@@ -48,6 +51,7 @@ void Checker::on_event(const broker::Event& event, const broker::Broker& broker)
     on_score(score->chunk);
   } else if (std::holds_alternative<broker::GroupReadyEvent>(event)) {
     counts.groups_ready++;
+    if (loaded_.size() == static_cast<size_t>(scenario_.ranks)) counts.adopted++;
     // Those who said so may be gone by now; that it was said in this epoch is what counts.
     if (broker.ready())
       expect(ready_said_[broker.plan_epoch()].size() == static_cast<size_t>(scenario_.ranks),
@@ -59,9 +63,41 @@ void Checker::on_event(const broker::Event& event, const broker::Broker& broker)
                reply.kv_blocks_peak <= scenario_.runner.kv_block_count,
            "more KV blocks are in use than there are");
   } else if (const auto* lost = std::get_if<broker::GroupLostEvent>(&event)) {
-    counts.groups_lost++;
-    if (!scenario_.groups_break() && !stopping_)
-      fail(base::cat("a group was lost although nothing broke it: ", lost->error.message));
+    on_group_lost(lost->error);
+  }
+}
+
+void Checker::on_group_lost(const base::Error& error) {
+  counts.groups_lost++;
+  if (!groups_break_ && !stopping_)
+    fail(base::cat("a group was lost although nothing broke it: ", error.message));
+  for (auto& [id, open] : open_) {
+    expect(scenario_.broker.replay && open.generate, "a request outlived its group");
+    expect(!open.cancelled, "a cancelled request waits for the next group");
+    counts.replayed++;
+    open.suspicion.on_crash(open.tokens);
+    if (open.suspicion.in_row(open.tokens) >= 3)
+      fail(base::cat("request ", id, " lives through its third crash in a row"));
+  }
+}
+
+void Checker::on_heard(const proto::Body& body) {
+  uint64_t id = 0;
+  if (const auto* accepted = std::get_if<proto::Accepted>(&body)) id = accepted->request_id;
+  if (const auto* chunk = std::get_if<proto::TokenChunk>(&body)) id = chunk->request_id;
+  if (const auto found = open_.find(id); found != open_.end())
+    found->second.suspicion.on_accepted();
+}
+
+void Checker::on_request_sent(uint64_t id, uint64_t epoch) {
+  const auto found = open_.find(id);
+  if (found == open_.end() || epoch != epoch_) return;
+  if (std::exchange(found->second.sent_in, epoch) == epoch) return;  // a repeat
+  for (const auto& [other, open] : open_) {
+    if (open.suspicion.in_row(open.tokens) < 2) continue;
+    counts.alone++;
+    if (other == id) return;
+    return fail(base::cat("request ", id, " was sent beside ", other, ", which must run alone"));
   }
 }
 
@@ -94,6 +130,7 @@ void Checker::on_tokens(const proto::TokenChunk& chunk) {
       return fail(base::cat("request ", chunk.request_id, " got token ", token, " in chunk ",
                             chunk.index, ", the plain loop gives ", next.token));
     due = next.finish;
+    open->tokens++;
     counts.tokens++;
   }
   const bool natural =
@@ -104,7 +141,17 @@ void Checker::on_tokens(const proto::TokenChunk& chunk) {
                             proto::finish_name(chunk.finish), ", the plain loop with ",
                             proto::finish_name(due)));
   }
-  if (chunk.finish != proto::Finish::kNone) end(chunk.request_id, chunk.finish, chunk.error);
+  if (chunk.finish == proto::Finish::kNone) return;
+  check_usage(*open, chunk);
+  end(chunk.request_id, chunk.finish, chunk.error);
+}
+
+void Checker::check_usage(const Open& open, const proto::TokenChunk& chunk) {
+  if (chunk.finish == proto::Finish::kError) return;
+  const auto prompt = static_cast<int64_t>(open.generate->tokens().size() - open.tokens);
+  expect(chunk.usage.prompt_tokens == prompt &&
+             chunk.usage.generated_tokens == static_cast<int64_t>(open.tokens),
+         "the usage of a request is not what its client got");
 }
 
 void Checker::on_score(const proto::ScoreChunk& chunk) {
@@ -148,7 +195,12 @@ void Checker::check_error(const Open& open, const base::Error& error) {
   if (error.code == open.doomed) return;
   // The leader has room for fewer requests than the broker thinks.
   if (error.code == base::Code::kUnavailable) return;
-  if (!stopping_ && !scenario_.groups_break())
+  if (!stopping_ && scenario_.broker.replay && open.generate) {
+    counts.given_up++;
+    if (!open.suspicion.may_be_given_up(open.tokens))
+      fail(base::cat("a request that may go on was ended: ", error.message));
+  }
+  if (!stopping_ && !groups_break_)
     fail(base::cat("a request ended with an error although nothing broke: ", error.message));
   // A wrong request is told what is wrong; the loss of a group is something else.
   if (error.code == base::Code::kInvalidArgument || error.code == base::Code::kBrokenFile)
@@ -180,6 +232,17 @@ void Checker::on_sent(const proto::Envelope& envelope) {
   last = header.sequence;
   if (std::holds_alternative<proto::Ready>(envelope.body))
     ready_said_[header.plan_epoch].insert(header.node_id);
+  if (const auto* hello = std::get_if<proto::Hello>(&envelope.body)) {
+    if (hello->group_id.empty()) {
+      loaded_.erase(header.node_id);
+    } else {
+      loaded_.insert(header.node_id);
+    }
+  }
+  if (const auto* generate = std::get_if<proto::GenerateRequest>(&envelope.body))
+    on_request_sent(generate->request_id, header.plan_epoch);
+  if (const auto* score = std::get_if<proto::ScoreRequest>(&envelope.body))
+    on_request_sent(score->request_id, header.plan_epoch);
 }
 
 void Checker::on_leader(const worker::Leader& leader) {

@@ -16,6 +16,7 @@
 #include "proto/envelope.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/scenario.h"
+#include "tests/sim/suspicion.h"
 #include "worker/leader.h"
 
 namespace sim {
@@ -24,6 +25,9 @@ namespace sim {
 struct Counts {
   uint64_t accepted = 0, refused = 0, finished = 0, cancelled = 0, broken = 0, orphaned = 0;
   uint64_t tokens = 0, groups_ready = 0, groups_lost = 0, stats = 0;
+  uint64_t adopted = 0;              // groups
+  uint64_t replayed = 0;             // once for each request and loss that it lived through
+  uint64_t given_up = 0, alone = 0;  // requests; sent while all others waited
 };
 
 class Checker {
@@ -43,6 +47,8 @@ class Checker {
   void on_event(const broker::Event& event, const broker::Broker& broker);
   /// The broker died: what was open ends there for its clients.
   void on_broker_lost();
+  /// From now on groups may break in any scenario.
+  void on_crash_to_come() { groups_break_ = true; }
   /// From now on workers end because they were told to.
   void on_shut_down() { stopping_ = true; }
   bool is_stopping() const { return stopping_; }
@@ -53,6 +59,10 @@ class Checker {
 
   // Messages and memory.
   void on_sent(const proto::Envelope& envelope);
+  /// What the broker hears from a worker of its epoch.
+  void on_heard(const proto::Body& body);
+  /// The broker's present one, before anything is told that happened in it.
+  void on_epoch(uint64_t epoch) { epoch_ = epoch; }
   void on_leader(const worker::Leader& leader);
   void on_broker(const broker::Broker& broker);
 
@@ -63,6 +73,9 @@ class Checker {
     uint64_t next_index = 0;
     bool cancelled = false;
     std::optional<base::Code> doomed;
+    size_t tokens = 0;  // that came
+    Suspicion suspicion;
+    uint64_t sent_in = 0;                      // epoch in which it was sent last
     std::unique_ptr<GenerateOracle> generate;  // one of both
     std::unique_ptr<proto::ScoreRequest> score;
     int64_t positions = 0;  // that scores have come for
@@ -70,16 +83,21 @@ class Checker {
   };
 
   Open* expect_chunk(uint64_t id, uint64_t index);
+  void on_group_lost(const base::Error& error);
+  void on_request_sent(uint64_t id, uint64_t epoch);
   void on_tokens(const proto::TokenChunk& chunk);
   void on_score(const proto::ScoreChunk& chunk);
   void check_scores(const Open& open, bool complete);
+  void check_usage(const Open& open, const proto::TokenChunk& chunk);
   void end(uint64_t id, proto::Finish finish, const base::Error& error);
   void check_error(const Open& open, const base::Error& error);
 
   const Scenario& scenario_;
   const OracleModel model_;
-  bool stopping_ = false;
+  bool stopping_ = false, groups_break_ = false;
   std::optional<std::string> failure_;
+  uint64_t epoch_ = 0;
+  std::set<std::string> loaded_;  // nodes whose last hello named a group
   std::map<uint64_t, Open> open_;
   std::set<uint64_t> ended_;                                        // of this broker
   std::map<std::pair<std::string, uint64_t>, uint64_t> sequences_;  // last, of each incarnation

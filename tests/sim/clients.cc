@@ -72,6 +72,7 @@ void Clients::submit() {
     return ask(std::move(request), wrong);
   }
   proto::GenerateRequest request = draw_generate();
+  if (random_.chance(world_.scenario.killers)) request.prompt.front() = kKillerToken;
   bool refused_at_once = wrong;
   switch (wrong ? random_.below(5) : 5) {
     case 0: request.prompt.clear(); break;
@@ -123,8 +124,8 @@ void Clients::ask(Request request, bool wrong) {
   cluster_.flush_broker();
 }
 
-bool Clients::probe() {
-  proto::GenerateRequest request{.prompt = {1, 2, 3}, .max_tokens = 20};
+bool Clients::probe(int64_t max_tokens) {
+  proto::GenerateRequest request{.prompt = {1, 2, 3}, .max_tokens = max_tokens};
   ask(std::move(request), false);
   if (asked_) plans_.erase(*asked_);
   return asked_.has_value();

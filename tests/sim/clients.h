@@ -19,7 +19,7 @@ class Clients {
   void run_due();
   bool done() const { return left_ == 0; }
   /// Submits one more request that is right and stays; false if it was refused.
-  bool probe();
+  bool probe(int64_t max_tokens = 20);
   /// Another one, as long as can be, and cancels it at once.
   bool probe_cancel();
 

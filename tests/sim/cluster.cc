@@ -43,11 +43,29 @@ void Cluster::start_worker(int rank) {
   const auto is_there = [=](const worker::Worker& w) {
     return w.state() == State::kLoading || is_ready(w);
   };
+  if (rank == 0 && (!memory_ || !world_.scenario.keeps_kv || random_.chance(0.2))) {
+    memory_ = std::make_unique<Memory>(Memory{
+        .runner = worker::ScriptedRunner(world_.scenario.runner), .sealed = {}, .cursed = {}});
+    memory_->sealed.keeps = world_.plant.keeps_sealed;
+  }
+  if (!world_.scenario.together) generation_++;
   workers_[rank] = std::make_unique<WorkerProcess>(
-      world_, wire_, random_, rank, incarnation,
+      world_, wire_, random_,
+      WorkerProcess::Birth{.rank = rank,
+                           .incarnation = incarnation,
+                           .generation = generation_,
+                           .memory = memory_.get()},
       WorkerProcess::Others{
           .met = [=, this](uint64_t epoch) { return all_ranks(epoch, is_there); },
-          .intact = [=, this](uint64_t epoch) { return all_ranks(epoch, is_ready); }});
+          .intact = [=, this](uint64_t epoch) { return all_ranks(epoch, is_ready); },
+          .loaded_in =
+              [this](uint64_t epoch) {
+                return std::all_of(workers_.begin(), workers_.end(), [&](const auto& worker) {
+                  return worker.second->loaded_in() == epoch;
+                });
+              },
+          .has_broker = [this] { return broker_ != nullptr; },
+          .kill = [this](int victim) { workers_.at(victim)->die(); }});
   if (healed_) workers_[rank]->heal();
 }
 
@@ -56,7 +74,12 @@ void Cluster::end_worker(int rank) {
   const base::TimeNs now = world_.clock.now();
   if (random_.chance(world_.scenario.told))
     notices_.push_back({now + random_.between(0, kSecond), workers_.at(rank)->name()});
+  const bool breaks_group = workers_.at(rank)->generation() == generation_;
   workers_.erase(rank);
+  if (world_.scenario.together && restarting_ && breaks_group) {
+    generation_++;
+    for (const auto& [other, process] : workers_) process->die();
+  }
   if (restarting_) restarts_[rank] = now + random_.between(0, world_.scenario.restart_max);
 }
 
@@ -76,6 +99,8 @@ void Cluster::start_broker() {
   }
   broker::BrokerOptions options = world_.scenario.broker;
   options.incarnation = ++broker_incarnation_;
+  options.adopt = world_.scenario.adopts && broker_incarnation_ > 1;
+  adopts_until_ = world_.clock.now() + world_.scenario.adopt_within;
   note(-1, "starts as incarnation", broker_incarnation_);
   broker_ = std::make_unique<broker::Broker>(options);
   broker_tick_at_ = world_.clock.now();
@@ -134,6 +159,7 @@ void Cluster::hear(const proto::Received& received) {
   const bool was_ready = broker_->ready();
   const int live = broker_->live_requests();
   const uint64_t epoch = broker_->plan_epoch();
+  if (parsed.ok() && !stale) world_.checker.on_heard(parsed->body);
   broker_->on_message(received.peer, received.message, world_.clock.now());
   if (stale)
     world_.checker.expect(was_ready == broker_->ready() && live == broker_->live_requests() &&
@@ -151,22 +177,28 @@ void Cluster::run_broker() {
   });
   while (const auto received = wire_.receive(*broker_channel_, -1)) hear(*received);
   broker_->on_tick(now);
+  if (now >= adopts_until_) broker_->give_up_adoption("not all ranks came");
   flush_broker();
 }
 
 void Cluster::flush_broker() {
   if (!broker_) return;
-  // Events first or messages first: a crash may come between them.
+  world_.checker.on_epoch(broker_->plan_epoch());
+  report_events();
   std::vector<broker::Outgoing> outbox = broker_->take_outbox();
   for (broker::Outgoing& out : outbox) {
     if (broker_sends_left_ && --*broker_sends_left_ < 0) return end_broker();
     const auto sent = wire_.send(*broker_channel_, -1, out.peer, std::move(out.message));
     if (!sent.ok()) broker_->on_peer_lost(out.peer, sent.error());
   }
+  report_events();
+  world_.checker.on_broker(*broker_);
+}
+
+void Cluster::report_events() {
   std::vector<broker::Event> events = broker_->take_events();
   if (world_.plant.events) world_.plant.events(events);
   for (const broker::Event& event : events) world_.checker.on_event(event, *broker_);
-  world_.checker.on_broker(*broker_);
 }
 
 void Cluster::heal(double lost) {

@@ -36,6 +36,11 @@ class Cluster {
   /// That the leader keeps; 0 without one.
   size_t leader_requests() const;
   void set_step_time(base::TimeNs step);
+  /// What the faults do, when there are none.
+  void crash_worker(int rank) { end_worker(rank); }
+  void crash_broker() { end_broker(); }
+  /// That have been started so far.
+  uint64_t incarnations() const { return incarnations_; }
   /// The broker tells everybody to stop; who ends is not started again.
   void shut_down();
   bool all_ended() const { return workers_.empty(); }
@@ -55,6 +60,7 @@ class Cluster {
   void start_broker();
   void end_broker();
   void run_broker();
+  void report_events();
   void hear(const proto::Received& received);
   base::TimeNs broker_wake() const;
   bool all_ranks(uint64_t epoch, const std::function<bool(const worker::Worker&)>& is) const;
@@ -66,7 +72,8 @@ class Cluster {
   std::map<int, std::unique_ptr<WorkerProcess>> workers_;  // by rank, the living ones
   std::map<int, base::TimeNs> restarts_;                   // by rank
   std::vector<Notice> notices_;                            // to the broker, of ended workers
-  uint64_t incarnations_ = 0;
+  uint64_t incarnations_ = 0, generation_ = 1;
+  std::unique_ptr<Memory> memory_;  // of the leader, or of the one before
   bool restarting_ = true, healed_ = false;
 
   std::unique_ptr<proto::Channel> broker_channel_;
@@ -74,6 +81,7 @@ class Cluster {
   uint64_t broker_incarnation_ = 0;
   base::TimeNs broker_tick_at_ = 0, broker_stalled_until_ = 0;
   std::optional<base::TimeNs> broker_restart_;
+  base::TimeNs adopts_until_ = 0;
   std::optional<int> broker_sends_left_;
 };
 

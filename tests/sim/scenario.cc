@@ -75,6 +75,18 @@ void draw_clients(Random& random, Scenario& s) {
   s.unread = random.chance(0.3) ? 0.2 : 0;
 }
 
+void draw_outliving(Random& random, Scenario& s) {
+  s.broker.replay = random.chance(0.7);
+  s.together = random.chance(0.6);
+  s.keeps_kv = random.chance(0.5);
+  s.watches = random.chance(0.7);
+  s.adopts = random.chance(0.6);
+  s.adopt_within = random.between(kSecond, 4 * kSecond);
+  s.killers = random.chance(0.25) ? 0.1 : 0;
+  s.kill_position = random.between(0, random.chance(0.5) ? 0 : 100);
+  s.kills_leader = s.ranks == 1 || random.chance(0.5);
+}
+
 }  // namespace
 
 const char* fault_name(Fault fault) {
@@ -96,7 +108,12 @@ bool Scenario::groups_break() const {
   };
   // A full queue to a worker counts as its loss.
   return std::any_of(faults.begin(), faults.end(), breaks) || queue_max < kQueueNeverFull ||
-         load_fails > 0;
+         load_fails > 0 || killers > 0;
+}
+
+bool Scenario::always_adopts() const {
+  // Ranks that are started one by one have never been a group under one name.
+  return adopts && watches && adopt_within >= 2 * kSecond && (together || ranks == 1);
 }
 
 std::string Scenario::text() const {
@@ -106,7 +123,16 @@ std::string Scenario::text() const {
                 " ms, slow ", slow, ", queue ", queue_max, ", blocks ", runner.kv_block_count,
                 ", columns ", runner.columns_max, ", faults:");
   for (const Fault fault : faults) text += base::cat(" ", fault_name(fault), ",");
-  return text + base::cat(" every ", fault_every / kMs, " ms until ", chaos_end / kMs, " ms");
+  text += base::cat(" every ", fault_every / kMs, " ms until ", chaos_end / kMs, " ms");
+  if (broker.replay) text += ", replay";
+  if (together) text += ", together";
+  if (keeps_kv) text += ", keeps KV";
+  if (watches) text += ", watches";
+  if (adopts) text += base::cat(", adopts within ", adopt_within / kMs, " ms");
+  if (killers > 0)
+    text += base::cat(", killers of ", kills_leader ? "the leader" : "a follower", " at ",
+                      kill_position);
+  return text;
 }
 
 Scenario draw_scenario(uint64_t seed) {
@@ -118,10 +144,11 @@ Scenario draw_scenario(uint64_t seed) {
   draw_clients(random, s);
   draw_network(random, s);
   draw_faults(random, s);
+  draw_outliving(random, s);
   if (random.chance(0.1)) {
     // Now and then nothing goes wrong at all: then nothing may.
     s.faults.clear();
-    s.lost = s.twice = s.slow = s.very_late = s.load_fails = 0;
+    s.lost = s.twice = s.slow = s.very_late = s.load_fails = s.killers = 0;
     s.queue_max = kQueueNeverFull;
   }
   // Ranks that wait for each other give up at some time, which is a loss too.

@@ -17,6 +17,8 @@ namespace sim {
 
 inline constexpr base::TimeNs kMs = 1'000'000;
 inline constexpr base::TimeNs kSecond = 1000 * kMs;
+/// A prompt that begins so ends workers, if there are killers.
+inline constexpr int32_t kKillerToken = 95;
 
 enum class Fault {
   kWorkerCrash,
@@ -48,7 +50,17 @@ struct Scenario {
   bool followers_notice = false;  // followers end by themselves when one of them died
   worker::ScriptedOptions runner = {};
   worker::LeaderOptions leader = {};
-  broker::BrokerOptions broker = {};
+  broker::BrokerOptions broker = {};  // `adopt` is set for each broker but the first
+
+  // Crashes and what outlives them.
+  bool together = false;  // when one worker ends, all are ended and started again as a new group
+  bool keeps_kv = false;  // the next leader finds the KV pool and what is sealed in it
+  bool watches = false;   // workers notice that there is no broker
+  bool adopts = false;    // brokers take over workers that live
+  base::TimeNs adopt_within = 0;  // or give it up
+  double killers = 0;             // share of requests that end a worker whenever they run,
+  int64_t kill_position = 0;      // when this position is computed:
+  bool kills_leader = false;      // the leader; else another rank
 
   // Faults, until `chaos_end`.
   std::vector<Fault> faults;
@@ -63,6 +75,8 @@ struct Scenario {
 
   /// Whether requests may end because their group was lost.
   bool groups_break() const;
+  /// Whether a broker without faults around it always gets the workers of the one before.
+  bool always_adopts() const;
   /// One line for people.
   std::string text() const;
 };

@@ -70,6 +70,10 @@ void add(Counts& sum, const Counts& more) {
   sum.groups_ready += more.groups_ready;
   sum.groups_lost += more.groups_lost;
   sum.stats += more.stats;
+  sum.adopted += more.adopted;
+  sum.replayed += more.replayed;
+  sum.given_up += more.given_up;
+  sum.alone += more.alone;
 }
 
 TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
@@ -94,8 +98,10 @@ TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
             << " finished, " << sum.cancelled << " cancelled, " << sum.broken
             << " ended with an error, " << sum.orphaned << " lost their broker), " << sum.refused
             << " refused, " << sum.tokens << " tokens; " << sum.groups_ready << " groups formed, "
-            << sum.groups_lost << " were lost; " << events << " events, at most " << most.first
-            << " (seed " << most.second << ")\n";
+            << sum.groups_lost << " were lost, " << sum.adopted << " taken over; " << sum.replayed
+            << " times a request outlived its group, " << sum.given_up << " were given up, "
+            << sum.alone << " times one was sent alone; " << events << " events, at most "
+            << most.first << " (seed " << most.second << ")\n";
   if (only != nullptr || failed > 0) return;
   // A simulation in which nothing happens proves nothing.
   EXPECT_EQ(sum.accepted, sum.finished + sum.cancelled + sum.broken + sum.orphaned);
@@ -107,6 +113,10 @@ TEST(SimulatedCluster, KeepsItsPromisesUnderEverySeed) {
   EXPECT_GT(sum.refused, count);
   EXPECT_GT(sum.groups_lost, count / 2);
   EXPECT_GT(sum.stats, count / 2);
+  EXPECT_GT(sum.adopted, count / 4);
+  EXPECT_GT(sum.replayed, count);
+  EXPECT_GT(sum.given_up, count / 20);
+  EXPECT_GT(sum.alone, count / 10);
 }
 
 TEST(SimulatedCluster, OneSeedIsOneRun) {

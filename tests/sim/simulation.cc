@@ -48,6 +48,8 @@ class Simulation {
     if (!scenario_.ends_abruptly) {
       if (!checker_.failure()) recover();
       if (!checker_.failure()) serve();
+      if (!checker_.failure() && scenario_.broker.replay) survive();
+      if (!checker_.failure() && scenario_.adopts) take_over();
       if (!checker_.failure()) cancel();
     }
     if (!checker_.failure()) shut_down();
@@ -107,6 +109,38 @@ class Simulation {
     checker_.expect(checker_.counts.finished == finished + 1,
                     "a cluster without faults does not serve a request");
     checker_.expect(is_over(), "the leader keeps a request that has ended");
+  }
+
+  /// Submits a request of so many tokens and runs until some of them have come.
+  void begin(int64_t max_tokens) {
+    const uint64_t tokens = checker_.counts.tokens + 3;
+    if (!clients_.probe(max_tokens))
+      return checker_.fail("a cluster without faults refuses a request");
+    run_until([&] { return checker_.counts.tokens >= tokens; }, clock_.now() + kServedWithin);
+  }
+
+  // A worker dies, and nothing else happens: nobody may notice.
+  void survive() {
+    const uint64_t finished = checker_.counts.finished;
+    checker_.on_crash_to_come();
+    begin(50);
+    cluster_.crash_worker(static_cast<int>(faults_.below(static_cast<uint64_t>(scenario_.ranks))));
+    run_until([&] { return is_over(); }, clock_.now() + kQuietWithin);
+    checker_.expect(is_over() && checker_.counts.finished == finished + 1,
+                    "a request does not survive its group");
+  }
+
+  // The broker dies, and nothing else happens: its requests end with it, its workers go on.
+  void take_over() {
+    begin(50);
+    const uint64_t started = cluster_.incarnations();
+    cluster_.crash_broker();
+    run_until([&] { return is_over(); }, clock_.now() + kQuietWithin);
+    checker_.expect(is_over(), "a cluster does not go on under the next broker");
+    if (scenario_.always_adopts())
+      checker_.expect(cluster_.incarnations() == started,
+                      "workers were started again that the next broker could have taken over");
+    if (!checker_.failure()) serve();
   }
 
   // A request that would take half a minute, over a network that loses as much as before.

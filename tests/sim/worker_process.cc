@@ -2,56 +2,90 @@
 
 #include <algorithm>
 
+#include "base/cat.h"
+
 namespace sim {
 
 namespace {
 
 constexpr base::TimeNs kIdleWait = 50 * kMs;
 constexpr base::TimeNs kJoinPoll = 20 * kMs;
+constexpr base::TimeNs kWatchEvery = 500 * kMs;
 
 }  // namespace
 
 base::Result<engine::StepOutput> SimRunner::run(const engine::Step& step) {
-  RETURN_IF_ERROR(may_run_());
+  RETURN_IF_ERROR(may_run_(false));
   columns_ += step.columns.size();
-  if (!world_.plant.step) return inner_.run(step);
   engine::Step changed = step;
-  world_.plant.step(changed);
-  return inner_.run(changed);
+  if (world_.plant.step) world_.plant.step(changed);
+  auto output = memory_.runner.run(changed);
+  // In the middle of it: the pool was written to.
+  if (world_.scenario.killers > 0 && kills(step)) RETURN_IF_ERROR(may_run_(true));
+  return output;
 }
 
-WorkerProcess::WorkerProcess(const World& world, Wire& wire, Random& random, int rank,
-                             uint64_t incarnation, Others others)
+bool SimRunner::kills(const engine::Step& step) {
+  bool kills = false;
+  for (const engine::Column& column : step.columns) {
+    const int32_t block = step.block_tables[static_cast<size_t>(column.sequence)][0];
+    if (column.position == 0 && column.token != kKillerToken) memory_.cursed.erase(block);
+    if (column.position == 0 && column.token == kKillerToken) memory_.cursed.insert(block);
+    kills = kills ||
+            (column.position == world_.scenario.kill_position && memory_.cursed.contains(block));
+  }
+  return kills;
+}
+
+WorkerProcess::WorkerProcess(const World& world, Wire& wire, Random& random, const Birth& birth,
+                             Others others)
     : world_(world),
       wire_(wire),
       random_(random),
-      rank_(rank),
-      name_(proto::peer_name(node_name(rank), incarnation)),
+      birth_(birth),
+      name_(proto::peer_name(node_name(birth.rank), birth.incarnation)),
       others_(std::move(others)),
       channel_(wire.connect(name_)),
-      runner_(world, [this] { return may_run(); }),
-      worker_({.node_id = node_name(rank),
-               .incarnation = incarnation,
-               .rank = rank,
+      runner_(world, *birth.memory, [this](bool kills) { return may_run(kills); }),
+      worker_({.node_id = node_name(birth.rank),
+               .incarnation = birth.incarnation,
+               .rank = birth.rank,
                .rank_count = world.scenario.ranks,
-               .model_fingerprint = "model"}),
+               .model_fingerprint = "model",
+               .group_id = base::cat("group ", birth.generation)}),
       step_min_(world.scenario.step_max / 10),
       step_max_(world.scenario.step_max),
       tick_at_(world.clock.now()),
       load_fails_(random.chance(world.scenario.load_fails)) {}
 
 base::TimeNs WorkerProcess::wake() const {
+  if (killed_) return world_.clock.now();
   base::TimeNs wake = tick_at_;
   if (const auto arrival = wire_.next_arrival(name_)) wake = std::min(wake, *arrival);
   return std::max({wake, busy_until_, stalled_until_});
 }
 
-base::Status WorkerProcess::may_run() {
+base::Status WorkerProcess::may_run(bool kills) {
+  if (kills && (world_.scenario.kills_leader || world_.scenario.ranks == 1)) {
+    killed_ = true;
+  } else if (kills) {
+    others_.kill(1);
+  }
   if (std::exchange(fail_next_step_, false))
     return base::Error{base::Code::kTimeout, "a rank did not finish its step in time"};
   if (!others_.intact(worker_.plan_epoch()))
     return base::Error{base::Code::kPeerLost, "a rank is gone"};
+  if (kills) return base::Error{base::Code::kPeerLost, "a rank was killed in this step"};
+  world_.checker.expect(others_.loaded_in(loaded_in_),
+                        "ranks that did not load together compute together");
   return {};
+}
+
+void WorkerProcess::watch() {
+  const base::TimeNs now = world_.clock.now();
+  if (!world_.scenario.watches || now < watch_at_) return;
+  watch_at_ = now + kWatchEvery;
+  if (!others_.has_broker()) worker_.on_broker_lost();
 }
 
 void WorkerProcess::flush() {
@@ -64,7 +98,7 @@ void WorkerProcess::flush() {
     }
     // What cannot be sent now is sent again by the protocol.
     [[maybe_unused]] const auto sent =
-        wire_.send(*channel_, rank_, proto::kBroker, std::move(message));
+        wire_.send(*channel_, birth_.rank, proto::kBroker, std::move(message));
   }
   unsent_.clear();
 }
@@ -86,8 +120,11 @@ void WorkerProcess::load() {
     return;
   }
   worker_.load_progress(10, 10);
+  loaded_in_ = worker_.plan_epoch();
   if (leads()) {
-    worker_.lead({}, runner_, world_.scenario.leader, nullptr);
+    worker::LeaderOptions options = world_.scenario.leader;
+    if (world_.scenario.keeps_kv) options.sealed_blocks = &birth_.memory->sealed;
+    worker_.lead({}, runner_, options, nullptr);
   } else {
     worker_.loaded({.vocabulary = 1, .context = 1, .columns_max = 1});
   }
@@ -97,16 +134,27 @@ void WorkerProcess::run() {
   using State = worker::Worker::State;
   const base::TimeNs now = world_.clock.now();
   tick_at_ = now + kIdleWait;
+  if (killed_) {
+    ended_ = true;
+    return;
+  }
   flush();  // of the step that is over
   if (ended_) return;
+  watch();
   const bool loading = worker_.state() == State::kLoading && loaded_at_;
   while (!loading) {
-    const auto received = wire_.receive(*channel_, rank_);
+    const auto received = wire_.receive(*channel_, birth_.rank);
     if (!received) break;
     worker_.on_message(received->message, now);
   }
   if (worker_.state() == State::kLoading) load();
+  flush();
+  if (ended_) return;
   worker_.on_tick(now);
+  if (killed_) {
+    ended_ = true;
+    return;
+  }
   if (worker_.state() == State::kReady && !leads() && world_.scenario.followers_notice &&
       !others_.met(worker_.plan_epoch()))
     worker_.fail({base::Code::kPeerLost, "a rank is gone"});
