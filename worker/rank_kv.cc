@@ -44,13 +44,13 @@ base::Result<RankKv> RankKv::find(RankKvOptions options) {
     kv.found_.stamp = 0;
   }
   if (!kv.found_.why_new.empty()) {
-    kv.note_ = base::cat("what was there is not kept: ", kv.found_.why_new);
+    kv.note_ = base::cat("what an earlier process left is not kept: ", kv.found_.why_new);
   }
   return kv;
 }
 
 void RankKv::discard() {
-  if (found_.stamp != 0) note_ = "what was there is not kept: another rank has lost its part";
+  if (found_.stamp != 0) note_ = "what an earlier process left is not kept: another rank has lost its part";
   found_.stamp = 0;
   shm::empty(found_);
 }

@@ -109,6 +109,7 @@ struct ProcessParts {
   proto::Channel& channel;
   const base::Clock& clock;
   const InstanceMember* member;  // nullptr: it is not of an instance
+  base::Log& log;
 };
 
 class Process {
@@ -118,6 +119,7 @@ class Process {
         backend_(parts.backend),
         channel_(parts.channel),
         clock_(parts.clock),
+        log_(parts.log),
         runner_(parts.backend, parts.clock),
         worker_({.node_id = options.node_id,
                  .incarnation = options.incarnation,
@@ -185,6 +187,7 @@ class Process {
     if (!loaded.ok()) return worker_.fail(loaded.error());
     worker_.show_placement(runner_);
     const RankReport report = backend_.report();
+    if (!report.kv_note.empty()) log_.warning(base::cat("the KV cache is empty: ", report.kv_note));
     proto::Ready ready{.arena_bytes = report.weight_bytes,
                        .kv_bytes = report.kv_bytes,
                        .huge_page_bytes = report.huge_page_bytes,
@@ -230,6 +233,7 @@ class Process {
   Backend& backend_;
   proto::Channel& channel_;
   const base::Clock& clock_;
+  base::Log& log_;
   TimedRunner runner_;
   Worker worker_;
   std::optional<InstanceWatch> watch_;
@@ -260,10 +264,12 @@ base::Status run_rank(const WorkerProcessOptions& options, const Surroundings& a
                                    proto::peer_name(options.node_id, options.incarnation)),
              around.log));
   ASSIGN_OR_RETURN(const auto backend, logged(around.factory(options.rank), around.log));
-  const base::Status ended =
-      Process(options,
-              {.backend = *backend, .channel = *channel, .clock = around.clock, .member = member})
-          .run();
+  const base::Status ended = Process(options, {.backend = *backend,
+                                               .channel = *channel,
+                                               .clock = around.clock,
+                                               .member = member,
+                                               .log = around.log})
+                                 .run();
   // Nobody is left who could do it.
   if (member != nullptr && !member->has_broker()) backend->release_weights();
   return ended;
