@@ -50,7 +50,8 @@ base::Result<RankKv> RankKv::find(RankKvOptions options) {
 }
 
 void RankKv::discard() {
-  if (found_.stamp != 0) note_ = "what an earlier process left is not kept: another rank has lost its part";
+  if (found_.stamp != 0)
+    note_ = "what an earlier process left is not kept: another rank has lost its part";
   found_.stamp = 0;
   shm::empty(found_);
 }
