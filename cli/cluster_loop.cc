@@ -116,7 +116,8 @@ base::Status ClusterLoop::set_up(const worker::Backend& backend) {
   if (adopted_)
     log_.info("taking over the workers of a server that was killed");
   else if (leftover == Leftover::kKilled)
-    log_.warning("workers of a server that was killed had other options and were ended");
+    log_.warning(
+        "workers of a server that was killed were ended: they had other options, or not all live");
   if (!weights_prefix_.empty() && options_.supervised)
     remove_other_weights(options_.rank.weights_directory, weights_prefix_);
   if (!adopted_) RETURN_IF_ERROR(check_room(backend));

@@ -290,7 +290,7 @@ class KilledServers(unittest.TestCase):
             with first.next_server(BINARY, *self.OPTIONS, "--isa", "avx2") as second:
                 second.wait_ready()
                 wait_until(lambda: not first.alive(), "the old ones are gone")
-                self.assertIn("had other options", second.stderr())
+                self.assertIn("were ended", second.stderr())
                 self.assertFalse(set(workers) & set(second.workers()))
                 stop(self, second, alive=workers)
 
