@@ -56,7 +56,7 @@ TEST(ActiveBytes, CountTheBiasesOfUsedExperts) {
   EXPECT_EQ(two - model::active_bytes_per_token(load(file)), 4 * 2 * (kOneExpert + biases));
 }
 
-TEST(Report, TellsWhichLayersAreBounded) {
+TEST(InspectReport, TellsWhichLayersAreBounded) {
   EXPECT_NE(inspect_report(load(tiny_model("gpt-oss")))
                 .find("reach       the last 16 positions in 1 of 2 layers\n"),
             std::string::npos);
