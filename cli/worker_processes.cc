@@ -177,8 +177,8 @@ std::string WorkerProcesses::peer(int rank) const {
 }
 
 std::string WorkerProcesses::describe(int rank) const {
-  return base::cat("worker ", rank, " (process ", pid(rank), ")",
-                   is_stopped(pid(rank)) ? ", which a signal has stopped," : "");
+  return base::cat("worker ", rank, " (process ", pid(rank),
+                   is_stopped(pid(rank)) ? ", stopped by a signal)" : ")");
 }
 
 }  // namespace cli

@@ -65,7 +65,7 @@ class WorkerProcesses {
   pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].pid(); }
   /// By which the channel knows it.
   std::string peer(int rank) const;
-  /// "worker 1 (process 4711)", and whether a signal has stopped it.
+  /// "worker 1 (process 4711)", or "worker 1 (process 4711, stopped by a signal)".
   std::string describe(int rank) const;
   int count() const { return static_cast<int>(options_.placement.ranks.size()); }
 
