@@ -126,6 +126,7 @@ void InstanceMember::leave(const std::string& broker_endpoint) {
   const std::string path = lifeline_path(directory_, rank_);
   if (shm::is_named(lifeline_, path)) unlink(path.c_str());
   lifeline_ = shm::File();
+  if (has_broker()) return;  // it will do it
   directory_file_ = shm::File();
   // Everybody lets go before looking, so the last one sees nobody.
   const shm::File lock = lock_instance(directory_, Patience::kMoment);
