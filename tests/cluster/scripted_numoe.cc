@@ -2,9 +2,9 @@
 // signals and crashes need no weights and can be told when to fail.
 //
 // NUMOE_SCRIPT, words separated by blanks: load_error=RANK (load fails there), load_forever=RANK
-// (it never ends), crash_at_step=N (the leader aborts), fail_at_step=N (the runner returns an
-// error), step_us=N (how long a step takes), bind_denied=1 (memory could not be bound),
-// crash_at_token=ID (the leader aborts when it computes that token), crash_in_load=RANK (it aborts).
+// (it never ends), crash_in_load=RANK (it aborts), crash_at_step=N (the leader aborts),
+// crash_at_token=ID (it aborts when it computes that token), fail_at_step=N (the runner returns an
+// error), step_us=N (how long a step takes), bind_denied=1 (memory could not be bound).
 #include <time.h>
 
 #include <algorithm>
