@@ -57,12 +57,13 @@ void Cluster::start_worker(int rank) {
                            .memory = memory_.get()},
       WorkerProcess::Others{
           .met = [=, this](uint64_t epoch) { return all_ranks(epoch, is_there); },
-          .intact = [=, this](uint64_t epoch) { return all_ranks(epoch, is_ready); },
-          .loaded_in =
+          .joined = [=, this](uint64_t epoch) { return all_ranks(epoch, is_ready); },
+          .intact =
               [this](uint64_t epoch) {
-                return std::all_of(workers_.begin(), workers_.end(), [&](const auto& worker) {
-                  return worker.second->loaded_in() == epoch;
-                });
+                const auto count = std::count_if(
+                    workers_.begin(), workers_.end(),
+                    [&](const auto& worker) { return worker.second->loaded_in() == epoch; });
+                return count == world_.scenario.ranks;
               },
           .has_broker = [this] { return broker_ != nullptr; },
           .kill = [this](int victim) { workers_.at(victim)->die(); }});

@@ -73,11 +73,12 @@ base::Status WorkerProcess::may_run(bool kills) {
   }
   if (std::exchange(fail_next_step_, false))
     return base::Error{base::Code::kTimeout, "a rank did not finish its step in time"};
-  if (!others_.intact(worker_.plan_epoch()))
+  if (!others_.intact(loaded_in_)) {
+    world_.checker.expect(!others_.joined(worker_.plan_epoch()),
+                          "ranks that did not load together are one group");
     return base::Error{base::Code::kPeerLost, "a rank is gone"};
+  }
   if (kills) return base::Error{base::Code::kPeerLost, "a rank was killed in this step"};
-  world_.checker.expect(others_.loaded_in(loaded_in_),
-                        "ranks that did not load together compute together");
   return {};
 }
 
@@ -106,6 +107,7 @@ void WorkerProcess::flush() {
 void WorkerProcess::load() {
   const base::TimeNs now = world_.clock.now();
   if (!loaded_at_) {
+    loaded_in_ = worker_.plan_epoch();
     worker_.load_progress(0, 10);
     loaded_at_ = now + random_.between(0, world_.scenario.load_max);
     join_deadline_ = *loaded_at_ + world_.scenario.join_max;
@@ -120,7 +122,6 @@ void WorkerProcess::load() {
     return;
   }
   worker_.load_progress(10, 10);
-  loaded_in_ = worker_.plan_epoch();
   if (leads()) {
     worker::LeaderOptions options = world_.scenario.leader;
     if (world_.scenario.keeps_kv) options.sealed_blocks = &birth_.memory->sealed;
@@ -156,7 +157,7 @@ void WorkerProcess::run() {
     return;
   }
   if (worker_.state() == State::kReady && !leads() && world_.scenario.followers_notice &&
-      !others_.met(worker_.plan_epoch()))
+      !others_.intact(loaded_in_))
     worker_.fail({base::Code::kPeerLost, "a rank is gone"});
   const size_t columns = runner_.take_columns();
   const bool has_ended = worker_.state() == State::kStopped || worker_.state() == State::kFailed;

@@ -54,10 +54,10 @@ class WorkerProcess {
   struct Others {
     /// All ranks of this epoch are there and load or have loaded.
     std::function<bool(uint64_t epoch)> met;
-    /// All ranks of this epoch are there and ready.
+    /// All ranks are there, ready in this epoch.
+    std::function<bool(uint64_t epoch)> joined;
+    /// All ranks that load or have loaded in this epoch are there.
     std::function<bool(uint64_t epoch)> intact;
-    /// All ranks that are there loaded in this epoch.
-    std::function<bool(uint64_t epoch)> loaded_in;
     std::function<bool()> has_broker;
     /// Ends a rank.
     std::function<void(int rank)> kill;
@@ -80,7 +80,7 @@ class WorkerProcess {
   /// It is gone: stopped, failed, or dead.
   bool ended() const { return ended_; }
   uint64_t generation() const { return birth_.generation; }
-  /// The epoch in which it loaded, and met the others; 0: it has not.
+  /// The epoch in which it loads or has loaded, and meets the others; 0: it has none yet.
   uint64_t loaded_in() const { return loaded_in_; }
 
   /// From now on each step takes this long.
