@@ -192,7 +192,7 @@ std::vector<OptionRow> cluster_rows() {
        "NUMA nodes to use, by the system's numbers as in 1,3; auto: all that are allowed",
        kComputes | kTopology, &O::numa_nodes},
       {"--topology", "FILE",
-       "another machine: XML by lstopo, or a text of hwloc's as in \"package:2 [numa] core:8 pu:2\"",
+       "another machine: XML by lstopo, or hwloc text as in \"package:2 [numa] core:8 pu:2\"",
        kTopology, &O::topology},
       {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
