@@ -1,6 +1,7 @@
 #include "shm/checksum.h"
 
-#include <xxhash.h>
+// The same functions, compiled for several instruction sets: 52 instead of 20 GB/s with AVX-512.
+#include <xxh_x86dispatch.h>
 
 namespace shm {
 
