@@ -27,6 +27,15 @@ class Lab:
                                 preexec_fn=cgroup.enter if cgroup else None)
         return (json.loads(result.stdout) if result.returncode == 0 else None), result.stderr
 
+    def placement(self, server):
+        """`numoe status --placement --json`, of a server whose workers are still the first."""
+        result = subprocess.run([self.binary, "status", "--placement", "--json", "--port", str(server.port)],
+                                capture_output=True, text=True, check=False)
+        equal(result.returncode, 0, f"numoe status says {result.stderr}")
+        both = json.loads(result.stdout)
+        equal(both["status"]["restarts"], 0, "restarts")
+        return both["placement"]["ranks"]
+
     def check_output(self, server):
         equal(server.complete(PROMPT, TOKENS), self.expected, "the text is that of the host on one node")
 
@@ -35,7 +44,7 @@ class Lab:
         each rank its node and CPUs, by the system's numbers."""
         self.check_output(server)
         equal([worker.rank for worker in workers()], list(range(len(ranks))), "ranks")
-        for worker, (node, cpus) in zip(workers(), ranks):
+        for worker, (node, cpus) in zip(workers(), ranks, strict=True):
             threads = worker.thread_cpus()
             equal({cpu for own in threads if len(own) == 1 for cpu in own}, cpus, f"CPUs of rank {worker.rank}")
             equal([own for own in threads if len(own) > 1], [], f"threads of rank {worker.rank} that are not pinned")
@@ -44,8 +53,9 @@ class Lab:
                     what = f"{kind} of rank {worker.rank} ({one.path})"
                     equal(set(one.mapped_on()), {node}, f"nodes of {what} by numa_maps")
                     equal(one.all_on(), {node: one.pages}, f"pages of {what} by node")
-        for rank, (node, _) in zip(report(server), ranks):
+        for rank, (node, _) in zip(self.placement(server), ranks, strict=True):
             equal(rank["node"], node, f"node of rank {rank['rank']} in the report")
+            equal({"experts", "KV cache"} - {kind["name"] for kind in rank["classes"]}, set(), "classes without a report")
             for kind in rank["classes"]:
                 equal(kind["misplaced_percent"], 0, f"misplaced {kind['name']} of rank {rank['rank']}")
                 equal(list(kind["bytes_on_node"]), [str(node)], f"{kind['name']} of rank {rank['rank']}")
@@ -54,12 +64,6 @@ class Lab:
 def equal(found, wanted, what):
     if found != wanted:
         raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
-
-
-def report(server):
-    status, body = server.request("GET", "/placement")
-    equal(status, 200, f"GET /placement ({body})")
-    return json.loads(body)["ranks"]
 
 
 def own_mappings(worker):
@@ -83,13 +87,14 @@ def both_nodes(lab):
 
 def misplaced_weights_are_told(lab):
     with lab.serve() as server:
+        equal([worker.rank for worker in workers()], [0, 1], "ranks")
         weights = own_mappings(workers()[1])["weights"][0]
         half = weights.pages // 2
         moved = weights.move(0, half, node=0)
         if moved < half * 9 // 10:
             raise AssertionError(f"only {moved} of {half} pages could be moved")
         equal(weights.all_on(), {0: moved, 1: weights.pages - moved}, "pages after the move")
-        rank = report(server)[1]
+        other, rank = lab.placement(server)
         wrong = sum(kind["bytes_on_node"].get("0", 0) for kind in rank["classes"])
         pages = wrong / memory.PAGE
         # What lies in front of the weights belongs to no class.
@@ -97,7 +102,7 @@ def misplaced_weights_are_told(lab):
             raise AssertionError(f"{moved} pages are misplaced (now {weights.all_on()}), the report says {pages}: {rank}")
         if not 30 < rank["misplaced_percent"] < 60:
             raise AssertionError(f"misplaced by the report: {rank['misplaced_percent']} %")
-        equal(report(server)[0]["misplaced_percent"], 0, "rank 0 is where it was")
+        equal(other["misplaced_percent"], 0, "rank 0 is where it was")
         lab.check_output(server)
 
 
