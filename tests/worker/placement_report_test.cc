@@ -15,15 +15,22 @@ namespace {
 
 constexpr char kModel[] = NUMOE_SOURCE_DIR "/models/fairy-tales-moe-21m-Q4_K_M.gguf";
 
-/// The slice of rank 0 of two, in memory of this process.
+/// What must be there.
+template <class Value>
+Value take(base::Result<Value> result) {
+  CHECK(result.ok(), "no value for the test");
+  return std::move(*result);
+}
+
+/// The slice of rank 1 of two, which has the router, in memory of this process.
 class LoadedRank {
  public:
   LoadedRank()
-      : model_(*model::load_model(kModel)),
-        plan_(*plan::plan_rows(model_.spec, {.rank_count = 2, .shares = {}})),
-        map_(engine::map_weights(model_, plan_.ranks[0], **kernels::find_ops("auto"))),
-        arena_(*shm::Region::anonymous(4096 + map_.bytes)),
-        kv_(*shm::Region::anonymous(300'000)) {
+      : model_(take(model::load_model(kModel))),
+        plan_(take(plan::plan_rows(model_.spec, {.rank_count = 2, .shares = {}}))),
+        map_(engine::map_weights(model_, plan_.ranks[1], *take(kernels::find_ops("auto")))),
+        arena_(take(shm::Region::anonymous(4096 + map_.bytes))),
+        kv_(take(shm::Region::anonymous(300'000))) {
     std::memset(arena_.data(), 1, arena_.bytes());
     std::memset(kv_.data(), 1, kv_.bytes());
   }
