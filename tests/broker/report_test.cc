@@ -76,7 +76,8 @@ class Group {
       for (const proto::Body& body : sent(rank))
         if (const auto* reply = std::get_if<proto::HelloReply>(&body)) epoch_ = reply->plan_epoch;
     }
-    for (int rank = 0; rank < 2; rank++) send(rank, proto::Ready{.vocabulary = 9, .context = 9});
+    for (int rank = 0; rank < 2; rank++)
+      send(rank, proto::Ready{.vocabulary = 9, .context = 9, .columns_max = 1});
     EXPECT_TRUE(broker.ready());
     for (int rank = 0; rank < 2; rank++) sent(rank);
     events();
