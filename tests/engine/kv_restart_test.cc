@@ -153,6 +153,36 @@ class KvRestart : public testing::Test {
     return group.ok() ? std::move(*group) : nullptr;
   }
 
+  /// A group of two ranks in a process that is killed when it has told of `more` tokens.
+  void run_and_kill(const std::vector<proto::GenerateRequest>& requests, size_t more,
+                    std::map<uint64_t, std::vector<int32_t>>& generated) const {
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      auto group = start({.ranks = 2});
+      if (group == nullptr) _exit(1);
+      for (const auto& request : requests) group->leader().on_generate(request, "", 0);
+      for (;;) {
+        for (const auto& [id, tokens] : group->generate(1)) {
+          for (const int32_t token : tokens) {
+            const int32_t record[2] = {static_cast<int32_t>(id), token};
+            if (write(pipe_ends[1], record, sizeof record) != sizeof record) _exit(2);
+          }
+        }
+      }
+    }
+    close(pipe_ends[1]);
+    int32_t record[2];
+    for (size_t i = 0; i < more; i++) {
+      ASSERT_EQ(read(pipe_ends[0], record, sizeof record), ssize_t{sizeof record});
+      generated[static_cast<uint64_t>(record[0])].push_back(record[1]);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    close(pipe_ends[0]);
+  }
+
   std::string directory_;
   model::Model model_;
   std::vector<int32_t> prompt_;
@@ -264,31 +294,8 @@ TEST_F(KvRestart, KilledInTheMiddleOfSteps) {
   forget_pools();
   std::map<uint64_t, std::vector<int32_t>> generated;
   for (const size_t more : {5, 130, 90, 40, 151}) {
-    int pipe_ends[2];
-    ASSERT_EQ(pipe(pipe_ends), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      auto group = start({.ranks = 2});
-      if (group == nullptr) _exit(1);
-      for (auto& request : requests_of(generated)) group->leader().on_generate(request, "", 0);
-      for (;;) {
-        for (const auto& [id, tokens] : group->generate(1)) {
-          for (const int32_t token : tokens) {
-            const int32_t record[2] = {static_cast<int32_t>(id), token};
-            if (write(pipe_ends[1], record, sizeof record) != sizeof record) _exit(2);
-          }
-        }
-      }
-    }
-    close(pipe_ends[1]);
-    int32_t record[2];
-    for (size_t i = 0; i < more; i++) {
-      ASSERT_EQ(read(pipe_ends[0], record, sizeof record), ssize_t{sizeof record});
-      generated[static_cast<uint64_t>(record[0])].push_back(record[1]);
-    }
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    close(pipe_ends[0]);
+    run_and_kill(requests_of(generated), more, generated);
+    ASSERT_FALSE(HasFatalFailure());
   }
   auto group = start({.ranks = 2});
   ASSERT_NE(group, nullptr);
