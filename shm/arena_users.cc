@@ -75,10 +75,24 @@ std::vector<MappedFile> mapped_files(const std::string& directory, const std::st
   return found;
 }
 
+namespace {
+
+/// "numoe worker" of "numoe\0worker\0model.gguf\0": the name of the program alone may be "exe".
+std::string command_of(const std::string& directory) {
+  const std::string words = text_of(directory + "/cmdline");
+  const size_t first = words.find('\0');
+  if (first == std::string::npos) return {};
+  const std::string second = words.substr(first + 1, words.find('\0', first + 1) - first - 1);
+  const bool is_subcommand = !second.empty() && second[0] >= 'a' && second[0] <= 'z';
+  return printable(base::cat(words.substr(0, first), is_subcommand ? " " + second : ""));
+}
+
+}  // namespace
+
 std::string name_processes(const std::vector<pid_t>& pids, const std::string& proc) {
   std::string text;
   for (const pid_t pid : pids) {
-    const std::string name = first_line(base::cat(proc, "/", pid, "/comm"));
+    const std::string name = command_of(base::cat(proc, "/", pid));
     text += base::cat(text.empty() ? "" : ", ", "process ", pid, " (",
                       name.empty() ? "ended meanwhile" : name, ")");
   }

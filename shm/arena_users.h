@@ -23,7 +23,7 @@ struct MappedFile {
 std::vector<MappedFile> mapped_files(const std::string& directory,
                                      const std::string& proc = "/proc");
 
-/// "process 12 (numoe), process 13 (numoe)"
+/// "process 12 (numoe worker), process 13 (numoe run)"
 std::string name_processes(const std::vector<pid_t>& pids, const std::string& proc = "/proc");
 
 }  // namespace shm

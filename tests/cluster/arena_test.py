@@ -190,7 +190,7 @@ class Arenas(unittest.TestCase):
             code, _, refusal = self.shm("rm", arena["name"])
             self.assertEqual(code, 1)
             for pid in arena["pids"]:
-                self.assertIn(f"process {pid} (numoe", refusal)
+                self.assertIn(f"process {pid} (numoe worker)", refusal)
             self.stop(one, left=[path])
             text = other.complete(PROMPT, **GREEDY)
             with Run(BINARY, "run", MODEL, "-p", PROMPT, "-n", 12, "--temp", 0, "--nodes", 1, "--ctx", 128,

@@ -22,7 +22,8 @@ TEST(MappedFilesTest, AddsUpMapsOfAllProcesses) {
   const auto write = [&](const std::string& pid, const std::string& maps) {
     fs::create_directories(proc + "/" + pid);
     std::ofstream(proc + "/" + pid + "/maps") << maps;
-    std::ofstream(proc + "/" + pid + "/comm") << "numoe\n";
+    std::ofstream(proc + "/" + pid + "/cmdline")
+        << std::string("numoe\0worker\0/m.gguf\0--rank=0\0", 33);
   };
   write("12",
         "7f0000000000-7f0000001000 r--s 00000000 00:19 4711                 /shm/own/a.arena\n"
@@ -45,7 +46,8 @@ TEST(MappedFilesTest, AddsUpMapsOfAllProcesses) {
   EXPECT_EQ(files[1].path, "/shm/own/b c.arena");
   EXPECT_TRUE(files[1].deleted);
   EXPECT_EQ(files[1].pids, std::vector<pid_t>{12});
-  EXPECT_EQ(name_processes({7, 13}, proc), "process 7 (numoe), process 13 (ended meanwhile)");
+  EXPECT_EQ(name_processes({7, 13}, proc),
+            "process 7 (numoe worker), process 13 (ended meanwhile)");
   fs::remove_all(proc);
 }
 
