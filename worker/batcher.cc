@@ -85,7 +85,7 @@ void Batcher::admit() {
     running.sequence = std::move(waiting_.front());
     running.reserved = blocks;
     waiting_.pop_front();
-    if (sealed_ != nullptr) adopt(running);
+    if (sealed_ != nullptr && !running.sequence.computes_all) adopt(running);
     running_.push_back(std::move(running));
   }
 }

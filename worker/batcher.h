@@ -28,6 +28,7 @@ struct NewSequence {
   int64_t positions_max = 0;    // it will ever have in the cache, at least tokens.size()
   int64_t logits_from = 0;      // first position whose logits are wanted; all later ones are too
   int chunk = 0;                // columns it may have in a step; 0: as many as fit
+  bool computes_all = false;    // each position is asked for: none is taken from sealed blocks
 };
 
 /// The columns of one sequence in a step: contiguous.

@@ -156,7 +156,8 @@ base::Status Leader::admit_score(uint64_t id, Request& request) {
                 .tokens = std::move(spec.tokens),
                 .positions_max = tokens,
                 .logits_from = spec.want_top ? 0 : scored_from,
-                .chunk = spec.chunk});
+                .chunk = spec.chunk,
+                .computes_all = true});
   return {};
 }
 

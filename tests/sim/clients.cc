@@ -143,6 +143,12 @@ bool Clients::probe_cancel() {
 std::vector<int32_t> Clients::draw_tokens(int64_t most) {
   std::vector<int32_t> tokens(static_cast<size_t>(random_.between(1, most)));
   for (int32_t& token : tokens) token = static_cast<int32_t>(random_.below(90));
+  if (random_.chance(0.3)) {
+    // As texts do that have a beginning in common: what is sealed of one serves another.
+    const auto text = static_cast<int32_t>(random_.below(3));
+    const size_t common = std::min<size_t>(tokens.size(), random_.below(140));
+    for (size_t i = 0; i < common; i++) tokens[i] = (static_cast<int32_t>(i) * 7 + text) % 90;
+  }
   if (random_.chance(0.05)) tokens.back() = 96;  // what a router may choke on
   return tokens;
 }

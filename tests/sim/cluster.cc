@@ -234,6 +234,12 @@ bool Cluster::quiet() const {
                    [](const worker::Worker& worker) { return worker.state() == State::kReady; });
 }
 
+bool Cluster::has_loaded_since(int rank, uint64_t epoch) const {
+  const auto found = workers_.find(rank);
+  return found != workers_.end() && found->second->loaded_in() != epoch &&
+         found->second->worker().state() == worker::Worker::State::kReady;
+}
+
 void Cluster::inject(Fault fault, Random& random) {
   const base::TimeNs now = world_.clock.now();
   const auto rank = static_cast<int>(random.below(static_cast<uint64_t>(world_.scenario.ranks)));

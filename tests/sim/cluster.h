@@ -39,6 +39,12 @@ class Cluster {
   /// What the faults do, when there are none.
   void crash_worker(int rank) { end_worker(rank); }
   void crash_broker() { end_broker(); }
+  /// Nothing passes to or from this rank for so long.
+  void cut(int rank, base::TimeNs length) {
+    wire_.cut(rank, {.until = world_.clock.now() + length, .from_rank = true, .to_rank = true});
+  }
+  /// Whether a worker of this rank has loaded for a group that is not `epoch`'s.
+  bool has_loaded_since(int rank, uint64_t epoch) const;
   /// That have been started so far.
   uint64_t incarnations() const { return incarnations_; }
   /// The broker tells everybody to stop; who ends is not started again.

@@ -77,6 +77,10 @@ struct Scenario {
   bool groups_break() const;
   /// Whether a broker without faults around it always gets the workers of the one before.
   bool always_adopts() const;
+  /// Whether a rank can be of one group while another one loads for the next.
+  bool leaves_parts_of_groups() const {
+    return adopts && !together && !ranks_meet && ranks == 2 && load_fails == 0;
+  }
   /// One line for people.
   std::string text() const;
 };

@@ -50,6 +50,7 @@ class Simulation {
       if (!checker_.failure()) serve();
       if (!checker_.failure() && scenario_.broker.replay) survive();
       if (!checker_.failure() && scenario_.adopts) take_over();
+      if (!checker_.failure() && scenario_.leaves_parts_of_groups()) take_over_parts();
       if (!checker_.failure()) cancel();
     }
     if (!checker_.failure()) shut_down();
@@ -140,6 +141,21 @@ class Simulation {
     if (scenario_.always_adopts())
       checker_.expect(cluster_.incarnations() == started,
                       "workers were started again that the next broker could have taken over");
+    if (!checker_.failure()) serve();
+  }
+
+  // Rank 0 does not hear that its group is no more, rank 1 is of the next one, and the broker dies:
+  // the workers that are left have never been one group.
+  void take_over_parts() {
+    checker_.on_crash_to_come();
+    const uint64_t epoch = cluster_.broker()->plan_epoch();
+    cluster_.cut(0, kQuietWithin);
+    cluster_.crash_worker(1);
+    run_until([&] { return cluster_.has_loaded_since(1, epoch); }, clock_.now() + kServedWithin);
+    cluster_.crash_broker();
+    cluster_.cut(0, 0);
+    run_until([&] { return is_over(); }, clock_.now() + kQuietWithin);
+    checker_.expect(is_over(), "a cluster of which parts are left does not recover");
     if (!checker_.failure()) serve();
   }
 

@@ -74,8 +74,6 @@ void Wire::heal(double lost) {
 
 proto::Fate Wire::decide(std::string_view from, std::string_view to) {
   const Scenario& s = world_.scenario;
-  if (healed_ && !random_.chance(lost_)) return {.delays = {s.delay_min}};
-  if (healed_) return {.delays = {}};
   const bool is_from_rank = to == proto::kBroker;
   const Cut& cut = cuts_[static_cast<size_t>(rank_of_peer(is_from_rank ? from : to))];
   const base::TimeNs now = world_.clock.now();
@@ -85,6 +83,8 @@ proto::Fate Wire::decide(std::string_view from, std::string_view to) {
     if (!cut.held) return {.delays = {}};
     held = cut.until - now;
   }
+  if (healed_ && !random_.chance(lost_)) return {.delays = {s.delay_min}};
+  if (healed_) return {.delays = {}};
   const auto delay = [&] {
     const base::TimeNs most = random_.chance(s.slow) ? s.slow_max : s.delay_max;
     return held + random_.between(s.delay_min, std::max(s.delay_min, most));

@@ -47,7 +47,8 @@ class Wire {
     bool disconnected = false;  // sends fail
   };
   void cut(int rank, Cut cut) { cuts_[static_cast<size_t>(rank)] = cut; }
-  /// From now on nothing goes wrong any more, except that this share of messages is lost.
+  /// From now on nothing goes wrong any more, except that this share of messages is lost, and for
+  /// cuts to come.
   void heal(double lost);
 
  private:

@@ -194,25 +194,33 @@ TEST(Resume, TheLastKnownTokenIsAlwaysComputed) {
   EXPECT_EQ(group.seen[1].tokens, solo(wanted).tokens);
 }
 
-TEST(Resume, ScoresThatWantEveryPositionComputeEveryPosition) {
+TEST(Resume, ScoresComputeEveryPosition) {
   Group group({.columns_max = 64});
   group.keeps_blocks = true;
   group.restart();
   const auto tokens = request(1, 200, 1).prompt;
-  const auto score = [&](uint64_t id) {
-    group.leader->on_score({.request_id = id, .tokens = tokens, .first_scored = 1}, "", 0);
+  const auto score = [&](uint64_t id, int64_t first_scored) {
+    group.leader->on_score({.request_id = id, .tokens = tokens, .first_scored = first_scored}, "",
+                           0);
     std::vector<float> all;
+    int64_t positions = 0;
     while (group.leader->has_work()) {
       EXPECT_TRUE(group.leader->tick(0).ok());
-      for (const Traced& traced : group.leader->take_outbox())
-        if (const auto* chunk = std::get_if<proto::ScoreChunk>(&traced.body))
-          all.insert(all.end(), chunk->log_probabilities.begin(), chunk->log_probabilities.end());
+      for (const Traced& traced : group.leader->take_outbox()) {
+        const auto* chunk = std::get_if<proto::ScoreChunk>(&traced.body);
+        if (chunk == nullptr) continue;
+        EXPECT_EQ(chunk->first_position, positions);
+        positions += chunk->position_count;
+        all.insert(all.end(), chunk->log_probabilities.begin(), chunk->log_probabilities.end());
+      }
     }
+    EXPECT_EQ(positions, 200);
     return all;
   };
-  const auto first = score(1);
+  const auto first = score(1, 1);
   EXPECT_EQ(first.size(), 199u);
-  EXPECT_EQ(score(2), first);
+  EXPECT_EQ(score(2, 1), first);
+  EXPECT_EQ(score(3, 190), std::vector<float>(first.end() - 10, first.end()));
 }
 
 TEST(Resume, AFaultSealsNothingOfItsStep) {
