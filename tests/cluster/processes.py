@@ -65,8 +65,10 @@ class Run:
         return self
 
     def __exit__(self, *_):
-        for pid in self.alive():
-            self.kill(pid)
+        # Again and again: one may have been started while we looked, and would wait for another server.
+        while pids := self.alive():
+            for pid in pids:
+                self.kill(pid)
         self.process.wait(SECONDS_MAX)
         for reader in self._readers:
             reader.join(SECONDS_MAX)
