@@ -351,18 +351,27 @@ TEST_F(WeightArenaTest, ArenaInUseWithOtherContentIsLeftAlone) {
   expect(true, 0x22);
 }
 
+// Also if the files have the same content: it was packed in another way, or lies elsewhere.
 TEST_F(WeightArenaTest, OtherNodePlanOrArithmeticIsAnotherArena) {
   expect(false, 0x11);
-  options_.arena.identity.numerics_version++;
-  fill_ = 0x22;
-  expect(false, 0x22);
-  options_.arena.identity.kernel_layout++;
-  fill_ = 0x33;
-  expect(false, 0x33);
-  ASSERT_TRUE(plan_.reserve({.name = "more", .rows = 1, .row_length = 1, .bytes = 1}).ok());
-  fill_ = 0x44;
-  expect(false, 0x44);
-  expect(true, 0x44);
+  steps_.hash = [this] { return shm::Hash128{static_cast<uint64_t>(fill_) - 0x11, 9}; };
+  const std::function<void()> changes[] = {
+      [&] { options_.arena.identity.numerics_version++; },
+      [&] { options_.arena.identity.kernel_layout++; },
+      [&] { options_.arena.identity.plan_id++; },
+      [&] { options_.arena.identity.model++; },
+      [&] { options_.arena.node = 0; },
+      [&] {
+        ASSERT_TRUE(plan_.reserve({.name = "more", .rows = 1, .row_length = 1, .bytes = 1}).ok());
+      },
+  };
+  for (const auto& change : changes) {
+    change();
+    fill_ += 0x11;
+    expect(false, fill_);
+    expect(true, fill_);
+    EXPECT_EQ(files(), std::vector<std::string>{path()});
+  }
 }
 
 TEST_F(WeightArenaTest, FailedLoadLeavesNothing) {
