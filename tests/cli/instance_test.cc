@@ -186,7 +186,7 @@ WorkerProcessesOptions one_worker(const InstanceDirectory& instance) {
 
 TEST_F(Instances, WorkersStartedWithTheSameAreAdopted) {
   SignalWatch signals;
-  const auto instance = InstanceDirectory::take(options());
+  auto instance = InstanceDirectory::take(options());
   WorkerProcesses before(one_worker(*instance), signals);
   before.prepare("abc");
   ASSERT_TRUE(instance->write_plan(before.plan()).ok());
@@ -212,7 +212,7 @@ TEST_F(Instances, WorkersStartedWithTheSameAreAdopted) {
 
 TEST_F(Instances, WorkersStartedWithSomethingElseAreKilled) {
   SignalWatch signals;
-  const auto instance = InstanceDirectory::take(options());
+  auto instance = InstanceDirectory::take(options());
   for (const bool other_count : {false, true}) {
     WorkerProcesses before(one_worker(*instance), signals);
     before.prepare("abc");

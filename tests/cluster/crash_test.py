@@ -173,7 +173,8 @@ class Hangs(unittest.TestCase):
         return text
 
     def test_one_rank_or_the_leader_while_tokens_come_and_while_a_prompt_is_read(self):
-        with Service(BINARY, "--nodes", 2, "--ctx", 4096, "--hang-timeout", 2) as service:
+        # Steps so short that a busy machine finishes one in far less than the bound.
+        with Service(BINARY, "--nodes", 2, "--ctx", 4096, "--hang-timeout", 3, "--chunk", 16) as service:
             service.wait_ready()
             decode = {"prompt": PROMPTS[0], "max_tokens": 200, "seed": 3, "ignore_eos": True}
             prefill = {"prompt": "Once upon a time " * 700, "max_tokens": 3, "seed": 3, "ignore_eos": True}
@@ -242,6 +243,11 @@ class Hangs(unittest.TestCase):
 class KilledServers(unittest.TestCase):
     OPTIONS = ("--nodes", 2, "--ctx", 2048)
 
+    def start_next(self, first):
+        service = first.next_server().__enter__()
+        self.addCleanup(service.__exit__)
+        return service
+
     def kill_server(self, service):
         service.kill(service.process.pid)
         self.assertEqual(service.process.wait(SECONDS_MAX), -signal.SIGKILL)
@@ -258,7 +264,7 @@ class KilledServers(unittest.TestCase):
                 self.kill_server(first if again == 0 else second)
                 self.assertEqual(first.workers_by_rank(), workers, "they stay")
                 begin = time.monotonic()
-                second = first.next_server().__enter__()
+                second = self.start_next(first)
                 second.wait_ready()
                 print(f"server killed: the next one is ready after {time.monotonic() - begin:.2f} s")
                 self.assertIn("taking over the workers", second.stderr())
@@ -272,7 +278,6 @@ class KilledServers(unittest.TestCase):
             stream.texts()
             self.assertFalse(set(workers) & set(first.alive()))
             stop(self, second, alive=workers)
-            second.__exit__()
             running.connection.close()
 
     def test_workers_without_a_server_go_and_leave_nothing(self):
@@ -329,7 +334,7 @@ class KilledServers(unittest.TestCase):
                     service.kill(pid)
                 service.finish()
                 wait_until(lambda: not service.alive(), "all processes end")
-                service = first.next_server().__enter__()
+                service = self.start_next(first)
                 if attempt % 2 == 0:
                     service.wait_ready()
                     self.assertEqual(service.complete(**request), whole)
@@ -337,7 +342,6 @@ class KilledServers(unittest.TestCase):
             service.wait_ready()
             self.assertEqual(service.complete(**request), whole)
             stop(self, service)
-            service.__exit__()
 
     def bytes_in(self, folder):
         return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
