@@ -67,7 +67,7 @@ def cached_bytes(path):
 
 def touch_memory(size):
     """Takes that much memory, in huge pages if it gets them, and gives it back."""
-    with mmap.mmap(-1, size) as memory:
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
         for offset in range(0, size, 4096):
             memory[offset] = 1
@@ -155,7 +155,7 @@ class Bench:
             self.prepare(warm=True)
             threads = str(self.arguments.nodes * self.arguments.threads)
             self.add("peer's first token, warm", seconds_of([
-                self.arguments.peer, "-m", str(self.arguments.model), "-rtr", "1", "-t", threads, "-c", "256", "-p",
+                self.arguments.peer, "-m", str(self.arguments.model), "-rtr", "-t", threads, "-c", "256", "-p",
                 PROMPT, "-n", "1", "--temp", "0", "--no-warmup"]))
 
     def cold_round(self):
