@@ -46,7 +46,7 @@ void Cluster::start_worker(int rank) {
   if (rank == 0 && (!memory_ || !world_.scenario.keeps_kv || random_.chance(0.2))) {
     memory_ = std::make_unique<Memory>(Memory{
         .runner = worker::ScriptedRunner(world_.scenario.runner), .sealed = {}, .cursed = {}});
-    memory_->sealed.keeps = world_.plant.keeps_sealed;
+    memory_->sealed.confused = world_.plant.sealed;
   }
   if (!world_.scenario.together) generation_++;
   workers_[rank] = std::make_unique<WorkerProcess>(

@@ -150,7 +150,7 @@ std::vector<Plant> planted_bugs(uint64_t seed) {
   plants.push_back(lost_event(seed));
   plants.push_back(swapped_blocks(seed));
   plants.push_back(wrong_position(seed));
-  for (Plant& plant : planted_outliving_bugs(seed)) plants.push_back(std::move(plant));
+  for (Plant& plant : planted_outliving_bugs()) plants.push_back(std::move(plant));
   return plants;
 }
 

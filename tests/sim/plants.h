@@ -23,8 +23,8 @@ struct Plant {
   std::function<std::vector<proto::Envelope>(proto::Envelope)> wire = {};
   /// What the model computes instead of a step.
   std::function<void(engine::Step&)> step = {};
-  /// Blocks that an index of sealed ones keeps although they are overwritten.
-  std::function<bool(int32_t)> keeps_sealed = {};
+  /// What an index of sealed blocks finds.
+  std::function<void(std::vector<int32_t>&)> sealed = {};
   /// What clients see instead of these events.
   std::function<void(std::vector<broker::Event>&)> events = {};
 };
@@ -32,6 +32,6 @@ struct Plant {
 /// A fresh set: each draws from the seed and remembers what it saw.
 std::vector<Plant> planted_bugs(uint64_t seed);
 /// Those of them that have to do with crashes and what outlives them (plants_outliving.cc).
-std::vector<Plant> planted_outliving_bugs(uint64_t seed);
+std::vector<Plant> planted_outliving_bugs();
 
 }  // namespace sim

@@ -132,7 +132,7 @@ Plant keeps_old_requests() {
 
 }  // namespace
 
-std::vector<Plant> planted_outliving_bugs(uint64_t seed) {
+std::vector<Plant> planted_outliving_bugs() {
   std::vector<Plant> plants;
   plants.push_back(replay_plant("a generated token is lost at replay",
                                 [](auto& request) { request.generated.pop_back(); }));
@@ -165,10 +165,9 @@ std::vector<Plant> planted_outliving_bugs(uint64_t seed) {
                     ? Envelopes{}
                     : Envelopes{std::move(envelope)};
        }});
-  plants.push_back({.name = "blocks that are overwritten stay sealed",
-                    .keeps_sealed = [random = Random(seed, Stream::kPlant)](int32_t) mutable {
-                      return random.chance(0.5);
-                    }});
+  plants.push_back(
+      {.name = "sealed blocks are found in the wrong order",
+       .sealed = [](std::vector<int32_t>& ids) { std::reverse(ids.begin(), ids.end()); }});
   return plants;
 }
 

@@ -133,6 +133,7 @@ class Simulation {
 
   // The broker dies, and nothing else happens: its requests end with it, its workers go on.
   void take_over() {
+    checker_.on_crash_to_come();  // not all may come in time
     begin(50);
     const uint64_t started = cluster_.incarnations();
     cluster_.crash_broker();

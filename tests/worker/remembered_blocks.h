@@ -40,26 +40,24 @@ class RememberedBlocks final : public SealedBlocks {
       if (found == blocks_.end()) break;
       ids.push_back(found->first);
     }
+    if (confused) confused(ids);
     found_ += static_cast<int64_t>(ids.size());
     return ids;
   }
 
   void seal(int32_t block, int32_t previous, std::span<const int32_t> tokens) override {
     CHECK(tokens.size() == size_t{base::kKvBlockPositions}, "a block of ", tokens.size());
-    CHECK(keeps || !blocks_.contains(block), "block ", block, " is sealed already");
-    CHECK(keeps || previous < 0 || blocks_.contains(previous), "block ", previous,
-          " is not sealed");
+    CHECK(!blocks_.contains(block), "block ", block, " is sealed already");
+    CHECK(previous < 0 || blocks_.contains(previous), "block ", previous, " is not sealed");
     std::vector<int32_t> all = previous < 0 ? std::vector<int32_t>() : blocks_[previous];
     all.insert(all.end(), tokens.begin(), tokens.end());
     blocks_[block] = std::move(all);
   }
 
-  void forget(int32_t block) override {
-    if (!keeps || !keeps(block)) blocks_.erase(block);
-  }
+  void forget(int32_t block) override { blocks_.erase(block); }
 
-  /// A bug: what it keeps although it was told to forget it.
-  std::function<bool(int32_t)> keeps;
+  /// A bug: what find() answers instead.
+  std::function<void(std::vector<int32_t>&)> confused;
   /// That find() gave so far.
   int64_t found() const { return found_; }
   void clear() { blocks_.clear(); }
