@@ -41,7 +41,7 @@ struct ArenaListing {
   uint64_t allocated_bytes = 0;  // of memory
   int64_t changed_at = 0;        // seconds since 1970: made, or loaded anew
   bool in_use = false;           // somebody holds its lock
-  std::string damage;   // why its header is not one; then the fields below say nothing
+  std::string damage;            // why its header is not one; then the fields below say nothing
   ArenaState state = ArenaState::kLoading;
   uint64_t progress_bytes = 0, data_bytes = 0;
   bool keep = false;
