@@ -36,8 +36,8 @@ struct WorkerOptions {
   std::string program_version = {};
   std::string group_id = {};                // with which it loads; said by a hello after that
   base::TimeNs repeat_after = 500'000'000;  // Hello and Ready without an answer
-  /// Ready with one: that it is still there. So a next broker that came too soon to be noticed hears
-  /// of this worker before it gives up waiting.
+  /// Ready with one: that it is still there. So a next broker that came too soon to be noticed
+  /// hears of this worker before it gives up waiting.
   base::TimeNs say_after = 1'000'000'000;
 };
 
