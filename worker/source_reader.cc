@@ -18,6 +18,7 @@ namespace worker {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr size_t kHugePage = size_t{2} << 20;
 
 uint64_t page_floor(uint64_t offset) {
   return offset / kPage * kPage;
@@ -63,9 +64,13 @@ bool has_byte(int fd, uint64_t offset) {
 
 ReadBuffer ReadBuffer::for_extents_of(size_t bytes) {
   ReadBuffer buffer;
-  const size_t size = page_ceil(bytes) + 2 * kReadAlignment;
-  buffer.data_.reset(static_cast<std::byte*>(std::aligned_alloc(kReadAlignment, size)));
+  const size_t needed = page_ceil(bytes) + 2 * kReadAlignment;
+  // In one huge page a device gets one address instead of hundreds: direct reads are faster.
+  const size_t unit = needed > kHugePage / 4 ? kHugePage : kReadAlignment;
+  const size_t size = (needed + unit - 1) / unit * unit;
+  buffer.data_.reset(static_cast<std::byte*>(std::aligned_alloc(unit, size)));
   if (buffer.data_ != nullptr) {
+    if (unit == kHugePage) madvise(buffer.data_.get(), size, MADV_HUGEPAGE);
     std::memset(buffer.data_.get(), 0, size);
     buffer.size_ = size;
   }
