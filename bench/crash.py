@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "cluster"))
+import processes  # noqa: E402
 from processes import wait_until  # noqa: E402
 from serving import Service  # noqa: E402
 from streams import Streams  # noqa: E402
@@ -68,10 +69,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--nodes", type=int, default=2)
-    parser.add_argument("options", nargs="*")
-    arguments = parser.parse_args()
+    words = sys.argv[1:]
+    split = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:split])
     options = ("--nodes", arguments.nodes, "--parallel", arguments.streams, "--ctx",
-               arguments.tokens + 512, *arguments.options)
+               arguments.tokens + 512, *words[split + 1:])
+    processes.SECONDS_MAX = PATIENCE  # loading a large model takes its time
     begin = time.monotonic()
     with Service(arguments.numoe, *options, model=arguments.model) as first:
         first.wait_ready()

@@ -127,11 +127,12 @@ base::Status ClusterLoop::set_up(const worker::Backend& backend) {
                                         .requests_max = options_.requests_max,
                                         .replay = options_.supervised.has_value(),
                                         .adopt = adopted_});
+  // They see by it that there is another server, and look for it. Before they can reach it: once
+  // they have joined they must not take it for news.
+  if (adopted_) RETURN_IF_ERROR(instance_->write_plan(workers_->plan()));
   ASSIGN_OR_RETURN(channel_, proto::bind_broker({.endpoint = endpoint_}));
   begin_watch();
   if (!adopted_) return start_workers();
-  // They see by it that there is another server, and look for it.
-  RETURN_IF_ERROR(instance_->write_plan(workers_->plan()));
   adopted_by_ = clock_.now() + kAdoptTime;
   return {};
 }

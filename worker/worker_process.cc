@@ -78,9 +78,11 @@ class InstanceWatch {
         head_(member.head()) {}
 
   enum class Found { kNothingNew, kBrokerLost, kEnd };
-  /// Looks a few times a second. kBrokerLost once for each, also if another one has come already.
-  Found look(base::TimeNs now) {
+  /// Looks a few times a second. kBrokerLost once for each, also if another one has come already,
+  /// unless this worker has joined that one since the last look: then `epoch` is another one.
+  Found look(base::TimeNs now, uint64_t epoch) {
     if (now < look_at_) return Found::kNothingNew;
+    const bool joined = std::exchange(epoch_, epoch) != epoch;
     look_at_ = now + kLookAfter;
     const bool was_orphan = orphan_since_.has_value();
     if (member_.has_broker()) {
@@ -91,7 +93,7 @@ class InstanceWatch {
     const std::string before = std::exchange(head_, member_.head());
     const bool meant = head_.starts_with(own_);
     if (!meant || (orphan_since_ && now - *orphan_since_ >= orphan_ns_)) return Found::kEnd;
-    const bool lost = (orphan_since_ && !was_orphan) || head_ != before;
+    const bool lost = (orphan_since_ && !was_orphan) || (head_ != before && !joined);
     return lost ? Found::kBrokerLost : Found::kNothingNew;
   }
 
@@ -101,6 +103,7 @@ class InstanceWatch {
   const InstanceMember& member_;
   std::string head_;
   base::TimeNs look_at_ = 0;
+  uint64_t epoch_ = 0;  // at the last look
   std::optional<base::TimeNs> orphan_since_;
 };
 
@@ -157,7 +160,7 @@ class Process {
   /// False if there is nobody left to work for.
   bool look_for_broker() {
     if (!watch_) return true;
-    const InstanceWatch::Found found = watch_->look(clock_.now());
+    const InstanceWatch::Found found = watch_->look(clock_.now(), worker_.plan_epoch());
     if (found == InstanceWatch::Found::kBrokerLost) worker_.on_broker_lost();
     return found != InstanceWatch::Found::kEnd;
   }
