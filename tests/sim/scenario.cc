@@ -112,8 +112,10 @@ bool Scenario::groups_break() const {
 }
 
 bool Scenario::always_adopts() const {
-  // Ranks that are started one by one have never been a group under one name.
-  return adopts && watches && adopt_within >= 2 * kSecond && (together || ranks == 1);
+  // Ranks that are started one by one have never been a group under one name, and a very late hello
+  // of the dead may come first.
+  return adopts && watches && adopt_within >= 2 * kSecond && (together || ranks == 1) &&
+         very_late == 0;
 }
 
 std::string Scenario::text() const {
