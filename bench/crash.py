@@ -9,6 +9,7 @@ until the next one is ready with the same workers.
 Usage: crash.py path/to/numoe MODEL [--tokens N] [--rounds N] [--streams N] [--nodes N] [-- OPTION …]
 """
 import argparse
+import contextlib
 import statistics
 import sys
 import time
@@ -76,7 +77,8 @@ def main():
                arguments.tokens + 512, *words[split + 1:])
     processes.SECONDS_MAX = PATIENCE  # loading a large model takes its time
     begin = time.monotonic()
-    with Service(arguments.numoe, *options, model=arguments.model) as first:
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(Service(arguments.numoe, *options, model=arguments.model))
         first.wait_ready()
         print(f"{'first start until ready, loading':<58} {time.monotonic() - begin:7.2f} s")
         undisturbed = Streams(first, requests(arguments)).texts(PATIENCE)
@@ -98,7 +100,7 @@ def main():
             server.kill(server.process.pid)
             server.process.wait()
             begin = time.monotonic()
-            server = first.next_server(arguments.numoe, *options, model=arguments.model).__enter__()
+            server = stack.enter_context(first.next_server(arguments.numoe, *options, model=arguments.model))
             server.wait_ready()
             seconds.append(time.monotonic() - begin)
             if server.complete(PROMPT, **{key: value for key, value in requests(arguments)[0].items()
