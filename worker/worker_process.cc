@@ -16,9 +16,9 @@ constexpr base::TimeNs kMillisecond = 1'000'000;
 // How long a process without work waits for messages or steps before it looks after itself again.
 constexpr base::TimeNs kIdleWait = 50 * kMillisecond;
 // How often a worker of an instance looks whether somebody holds it.
-constexpr base::TimeNs kLookAfter = 250 * kMillisecond;
+constexpr base::TimeNs kLookAfter = 100 * kMillisecond;
 // What is not answered is said again so often; somebody may wait for a group to be ready.
-constexpr base::TimeNs kRepeatAfter = 200 * kMillisecond;
+constexpr base::TimeNs kRepeatAfter = 100 * kMillisecond;
 // How long the broker's word may take that explains the end of the group.
 constexpr base::TimeNs kLastWord = 100 * kMillisecond;
 // How long the last words of a failed worker may take to be sent and answered.
