@@ -32,8 +32,7 @@ base::Result<std::unique_ptr<worker::Backend>> open_named(const worker::RankHost
 base::Result<std::unique_ptr<LocalCluster>> start(SignalWatch& signals, base::Log& log) {
   ClusterOptions options;
   options.rank.model_path = NUMOE_SOURCE_DIR "/models/fairy-tales-moe-21m-Q4_K_M.gguf";
-  options.nodes = 1;
-  options.threads_per_node = 1;
+  options.place = {.nodes = 1, .threads_per_node = 1};
   options.program = SCRIPTED_NUMOE;
   options.silence_max = kSecond;
   return LocalCluster::start(options, open_named, signals, log, {});
