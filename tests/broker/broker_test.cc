@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/cat.h"
 #include "base/limits.h"
 #include "tests/broker/alone.h"
 #include "tests/broker/cluster_in_a_thread.h"
@@ -261,7 +262,9 @@ TEST(Broker, RefusesAtTheDoorWithBothSides) {
   proto::Hello bad = good;
   bad.rank = 1;
   bad.numerics_version = 77;
-  EXPECT_NE(alone.hello("b", bad).reason.find("version 77, the broker 1"), std::string::npos);
+  EXPECT_NE(alone.hello("b", bad).reason.find(
+                base::cat("version 77, the broker ", base::kNumericsVersion)),
+            std::string::npos);
   bad = good;
   bad.rank = 1;
   bad.model_fingerprint = "other";
