@@ -23,7 +23,7 @@ TEST(MappedFilesTest, AddsUpMapsOfAllProcesses) {
     fs::create_directories(proc + "/" + pid);
     std::ofstream(proc + "/" + pid + "/maps") << maps;
     std::ofstream(proc + "/" + pid + "/cmdline")
-        << std::string("numoe\0worker\0/m.gguf\0--rank=0\0", 33);
+        << std::string("numoe\0worker\0/m.gguf\0--rank=0\0", 31);
   };
   write("12",
         "7f0000000000-7f0000001000 r--s 00000000 00:19 4711                 /shm/own/a.arena\n"
