@@ -127,9 +127,7 @@ class Arenas(unittest.TestCase):
             try:
                 service.__enter__()
                 time.sleep(rng.random() * loading)  # tidy: allow sleep because any moment will do
-                for pid in service.alive():
-                    service.kill(pid)
-                wait_until(lambda: not service.alive(), "all processes end")
+                service.kill_all()
             finally:
                 service.__exit__()
             self.assertLessEqual(len(weights(self.folder)), 1, f"kill {kill} of seed {SEED}")
@@ -152,9 +150,7 @@ class Arenas(unittest.TestCase):
                 service.wait_ready()
                 service.complete(PROMPT, **GREEDY)
                 self.assertEqual(len(weights(place)), 1)
-                for pid in service.alive():
-                    service.kill(pid)
-                wait_until(lambda: not service.alive(), "all processes end")
+                service.kill_all()
         with Run(BINARY, "run", other, "-p", PROMPT, "-n", 2, "--ctx", 128, arena=place) as run:
             # What is ready is of another file and in its way, and somebody asked to keep it.
             self.assertEqual(run.finish(), 1, run.stderr())
@@ -169,9 +165,7 @@ class Arenas(unittest.TestCase):
             expected = first.complete(PROMPT, **GREEDY)
             [arena] = weights(self.folder)
             before = identity(arena)
-            for pid in first.alive():
-                first.kill(pid)
-            wait_until(lambda: not first.alive(), "all processes end")
+            first.kill_all()
         with self.serve() as second:
             second.wait_ready()
             self.assertEqual(identity(arena), before)

@@ -330,10 +330,8 @@ class KilledServers(unittest.TestCase):
             copy = self.bytes_in(first.arena)
             service = first
             for attempt in range(5):
-                for pid in service.alive():
-                    service.kill(pid)
+                service.kill_all()
                 service.finish()
-                wait_until(lambda: not service.alive(), "all processes end")
                 service = self.start_next(first)
                 if attempt % 2 == 0:
                     service.wait_ready()

@@ -65,10 +65,7 @@ class Run:
         return self
 
     def __exit__(self, *_):
-        # Again and again: one may have been started while we looked, and would wait for another server.
-        while pids := self.alive():
-            for pid in pids:
-                self.kill(pid)
+        self.kill_all()
         self.process.wait(SECONDS_MAX)
         for reader in self._readers:
             reader.join(SECONDS_MAX)
@@ -139,6 +136,12 @@ class Run:
             os.kill(pid, number)
         except ProcessLookupError:
             pass
+
+    def kill_all(self):
+        """Again and again: one may be started while we look, and would wait for another server."""
+        while pids := self.alive():
+            for pid in pids:
+                self.kill(pid)
 
     def interrupt_group(self):
         """As a terminal does on Ctrl-C: the signal goes to every process in the foreground."""
