@@ -4,9 +4,8 @@
 
 namespace broker {
 
-void Blame::on_crash(Was was, uint64_t generated) {
+void Blame::on_crash(uint64_t generated) {
   in_all_++;
-  if (was != Was::kRunning) return;
   in_row_++;
   generated_then_ = generated;
 }
@@ -17,7 +16,7 @@ void Blame::on_progress(uint64_t generated) {
 
 std::optional<std::string> Blame::given_up() const {
   if (in_row_ >= kCrashesGivenUp)
-    return base::cat("it was running in ", in_row_, " crashes in a row");
+    return base::cat("it was under way in ", in_row_, " crashes in a row");
   if (in_all_ >= kCrashesMax) return base::cat("it was under way in ", in_all_, " crashes");
   return std::nullopt;
 }

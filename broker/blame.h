@@ -1,9 +1,10 @@
 // How far a request is suspected of bringing its workers down, and what follows from that.
 //
-// Some input may crash every worker that computes it. A request that the leader had when a group
-// was lost is blamed for it a little; one that has got on since then is not. After two crashes in a
+// Some input may crash every worker that computes it. A request that was sent to a group that was
+// lost is blamed for it a little; one that has got on since then is not. After two crashes in a
 // row it must run alone, so that it takes nobody with it; after three, or ten in all, it is given
-// up. Thread rule: a value.
+// up. What the leader said does not count: its last words die with it. An innocent one is cleared
+// as soon as it runs alone. Thread rule: a value.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,8 @@ inline constexpr int kCrashesMax = 10;     // in all
 
 class Blame {
  public:
-  enum class Was { kSent, kRunning };
-
-  /// Its group was lost when `generated` tokens had come of it. A request that was only sent is not
-  /// blamed, but ten times is enough of that too.
-  void on_crash(Was was, uint64_t generated);
+  /// The group it was sent to was lost when `generated` tokens had come of it.
+  void on_crash(uint64_t generated);
   /// So many tokens have come of it by now.
   void on_progress(uint64_t generated);
 
@@ -37,7 +35,7 @@ class Blame {
 
  private:
   int in_row_ = 0, in_all_ = 0;
-  uint64_t generated_then_ = 0;  // at the last crash it was blamed for
+  uint64_t generated_then_ = 0;  // at the last crash
 };
 
 }  // namespace broker

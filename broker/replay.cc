@@ -91,7 +91,7 @@ std::optional<Event> Broker::end_with_group(uint64_t id, Live& live, const base:
   if (!live.generates()) return last_event(id, live, error);
   if (live.cancelling) return cancelled_event(id, live);
   if (!live.sent) return std::nullopt;
-  live.blame.on_crash(live.answered ? Blame::Was::kRunning : Blame::Was::kSent, live.generated());
+  live.blame.on_crash(live.generated());
   if (const auto why = live.blame.given_up())
     return last_event(id, live,
                       {base::Code::kPeerLost,

@@ -153,6 +153,7 @@ base::Status ClusterLoop::start_workers() {
 base::Status ClusterLoop::start_again() {
   adopted_ = false;
   workers_->clear();
+  held_weights_.release_removed();
   return start_workers();
 }
 

@@ -10,15 +10,19 @@
 namespace cli {
 
 void WeightHold::take(const std::string& directory, const std::string& prefix) {
-  std::vector<shm::File> files;
+  std::vector<Held> held;
   for (const shm::ArenaListing& arena : shm::list_arenas(directory)) {
     if (!arena.name.starts_with(prefix) || arena.state != shm::ArenaState::kReady) continue;
-    const std::string path = base::cat(directory, "/", arena.name, ".arena");
+    std::string path = base::cat(directory, "/", arena.name, ".arena");
     auto file = shm::open_file(path, O_RDONLY);
     if (file.ok() && shm::try_lock(*file, shm::Lock::kShared) && shm::is_named(*file, path))
-      files.push_back(std::move(*file));
+      held.push_back({std::move(path), std::move(*file)});
   }
-  files_ = std::move(files);
+  held_ = std::move(held);
+}
+
+void WeightHold::release_removed() {
+  std::erase_if(held_, [](const Held& held) { return !shm::is_named(held.file, held.path); });
 }
 
 void remove_other_weights(const std::string& directory, const std::string& prefix) {

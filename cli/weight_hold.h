@@ -15,10 +15,17 @@ class WeightHold {
  public:
   /// Of all loaded arenas in `directory` whose names begin so; those of before are let go.
   void take(const std::string& directory, const std::string& prefix);
-  void release() { files_.clear(); }
+  /// Lets go of those whose names somebody removed: nobody can find them any more, and they would
+  /// take the room of what is loaded in their place.
+  void release_removed();
+  void release() { held_.clear(); }
 
  private:
-  std::vector<shm::File> files_;  // each with a shared lock, as a process that maps it has
+  struct Held {
+    std::string path;
+    shm::File file;  // with a shared lock, as a process that maps it has
+  };
+  std::vector<Held> held_;
 };
 
 /// Removes what killed servers left of other models, whose next start may never come.

@@ -313,6 +313,20 @@ class Arenas(unittest.TestCase):
             [arena] = weights(self.folder)
             self.stop(service, left=[arena])
 
+    def test_names_that_somebody_removes_where_one_copy_fits(self):
+        place = self.tmpfs("tmpfs", "-o", f"size={COPY * 14 // 10}")
+        with self.serve(arena=place) as service:
+            service.wait_ready()
+            expected = service.complete(PROMPT, **GREEDY)
+            for path in [*weights(place), *place.glob("numoe-*/serve-*/kv.*")]:
+                path.unlink()
+            [worker] = service.workers()
+            service.kill(worker)
+            wait_until(lambda: service.workers() not in ([], [worker]), "another worker")
+            service.wait_ready()
+            self.assertEqual(service.complete(PROMPT, **GREEDY), expected)
+            self.assertNotIn("cannot reserve", service.stderr())
+
     # Memory that is not there.
 
     def test_a_small_file_system_is_refused_with_its_cure(self):

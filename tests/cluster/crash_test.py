@@ -394,6 +394,7 @@ class Poison(unittest.TestCase):
             self.assertEqual(status, 500, body)
             self.assertIn("crash", body["error"]["message"])
             self.assertEqual(streams.texts(), undisturbed)
+            self.assertEqual(len(re.findall("was killed by signal 6", service.stderr())), 3)
             stop(self, service)
 
     def test_workers_that_crash_at_every_start_are_given_up(self):

@@ -81,18 +81,11 @@ void Checker::on_group_lost(const base::Error& error) {
   }
 }
 
-void Checker::on_heard(const proto::Body& body) {
-  uint64_t id = 0;
-  if (const auto* accepted = std::get_if<proto::Accepted>(&body)) id = accepted->request_id;
-  if (const auto* chunk = std::get_if<proto::TokenChunk>(&body)) id = chunk->request_id;
-  if (const auto found = open_.find(id); found != open_.end())
-    found->second.suspicion.on_accepted();
-}
-
 void Checker::on_request_sent(uint64_t id, uint64_t epoch) {
   const auto found = open_.find(id);
   if (found == open_.end() || epoch != epoch_) return;
   if (std::exchange(found->second.sent_in, epoch) == epoch) return;  // a repeat
+  found->second.suspicion.on_sent();
   for (const auto& [other, open] : open_) {
     if (open.suspicion.in_row(open.tokens) < 2) continue;
     counts.alone++;

@@ -59,8 +59,6 @@ class Checker {
 
   // Messages and memory.
   void on_sent(const proto::Envelope& envelope);
-  /// What the broker hears from a worker of its epoch.
-  void on_heard(const proto::Body& body);
   /// The broker's present one, before anything is told that happened in it.
   void on_epoch(uint64_t epoch) { epoch_ = epoch; }
   void on_leader(const worker::Leader& leader);

@@ -160,7 +160,6 @@ void Cluster::hear(const proto::Received& received) {
   const bool was_ready = broker_->ready();
   const int live = broker_->live_requests();
   const uint64_t epoch = broker_->plan_epoch();
-  if (parsed.ok() && !stale) world_.checker.on_heard(parsed->body);
   broker_->on_message(received.peer, received.message, world_.clock.now());
   if (stale)
     world_.checker.expect(was_ready == broker_->ready() && live == broker_->live_requests() &&

@@ -10,15 +10,15 @@ namespace sim {
 
 class Suspicion {
  public:
-  /// The leader of the present group has told that it has the request.
-  void on_accepted() { is_accepted_ = true; }
+  /// It went to the leader of the present group.
+  void on_sent() { is_sent_ = true; }
   /// The group was lost when so many tokens had come.
   void on_crash(size_t tokens) {
-    lost_++;
-    if (is_accepted_) crashes_.push_back(tokens);
-    is_accepted_ = false;
+    if (is_sent_) crashes_.push_back(tokens);
+    is_sent_ = false;
   }
-  /// Crashes up to now in which it ran with less than 16 tokens in between, and since the last one.
+  /// Crashes up to now that it was under way in, with less than 16 tokens in between, and since the
+  /// last one.
   int in_row(size_t tokens) const {
     if (crashes_.empty() || tokens - crashes_.back() >= 16) return 0;
     int count = 1;
@@ -27,12 +27,11 @@ class Suspicion {
   }
   /// Whether a crash now is one too many.
   bool may_be_given_up(size_t tokens) const {
-    return (is_accepted_ && in_row(tokens) >= 2) || lost_ + 1 >= 10;
+    return is_sent_ && (in_row(tokens) >= 2 || crashes_.size() + 1 >= 10);
   }
 
  private:
-  bool is_accepted_ = false;
-  int lost_ = 0;                 // groups, since it began
+  bool is_sent_ = false;
   std::vector<size_t> crashes_;  // tokens at each
 };
 
