@@ -226,19 +226,28 @@ base::Result<void> Arena::seal(const Hash128& content) {
   std::atomic_ref<uint32_t>(header_->state)
       .store(static_cast<uint32_t>(ArenaState::kReady), std::memory_order_release);
   RETURN_IF_ERROR(region_.protect());
-  keeps_lock();
-  return {};
+  return share_lock(header_->header_checksum);
 }
 
 // A flock cannot be changed from exclusive to shared, or back, in one step, and who lists arenas
-// holds the exclusive one for a moment.
-bool Arena::keeps_lock() {
-  for (int attempt = 0; named_ && attempt < 1000; ++attempt) {
-    if (try_lock(region_.file(), Lock::kShared)) break;
-    sleep_a_millisecond();
+// holds the exclusive one for a moment. Who takes the file for an arena of his own holds it for
+// longer, or has written something else when it is free again. The header is read from the file:
+// pages that somebody cut off cannot be touched.
+base::Result<void> Arena::share_lock(uint64_t header_checksum) {
+  if (!named_) return {};
+  bool locked = false;
+  for (int attempt = 0; !locked && attempt < 1000; ++attempt) {
+    if (attempt > 0) sleep_a_millisecond();
+    locked = try_lock(region_.file(), Lock::kShared);
   }
-  named_ = named_ && is_named(region_.file(), region_.path());
-  return named_;
+  const auto header = peek_header(region_.file());
+  if (!locked || !header.ok() || header->header_checksum != header_checksum) {
+    return base::Error{base::Code::kUnavailable,
+                       base::cat("another process took ", region_.path(),
+                                 " for other weights while its lock was changed; start again")};
+  }
+  named_ = is_named(region_.file(), region_.path());
+  return {};
 }
 
 /// Through another mapping, since this one is read-only.
@@ -259,14 +268,16 @@ base::Result<void> Arena::set_keep() {
 
 base::Result<void> Arena::renew_source(const Hash128& source) {
   base::Result<void> changed;
+  uint64_t checksum = header_->header_checksum;
   // Alone, since a header that is half old and half new is a damaged one to everybody who looks.
   if (try_lock(region_.file(), Lock::kExclusive)) {
     changed = change_header([&](ArenaHeader& header) {
       header.identity.source = source;
-      header.header_checksum = checksum_of(header);
+      checksum = header.header_checksum = checksum_of(header);
     });
   }
-  if (!keeps_lock()) {
+  RETURN_IF_ERROR(share_lock(checksum));
+  if (!named_) {
     return base::Error{base::Code::kUnavailable,
                        base::cat(region_.path(), " was removed just now")};
   }
@@ -291,8 +302,10 @@ void Arena::unlink_name() {
 bool Arena::unlink_if_last() {
   const bool keep = std::atomic_ref<uint32_t>(header_->keep).load(std::memory_order_relaxed) != 0;
   if (!named_ || keep) return false;
+  const uint64_t checksum = header_->header_checksum;
   if (!try_lock(region_.file(), Lock::kExclusive)) {
-    keeps_lock();
+    // Whoever has taken it meanwhile has it.
+    named_ = share_lock(checksum).ok() && named_;
     return false;
   }
   const bool is_ours = is_named(region_.file(), region_.path());

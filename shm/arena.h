@@ -122,7 +122,9 @@ class Arena {
 
  private:
   explicit Arena(Region region);
-  bool keeps_lock();
+  /// From exclusive to shared, if the arena has a name still. `header_checksum` is its own. Error:
+  /// kUnavailable if somebody took the file meanwhile; its bytes are his then.
+  base::Result<void> share_lock(uint64_t header_checksum);
   base::Result<void> change_header(const std::function<void(ArenaHeader&)>& change);
 
   Region region_;  // its file carries the lock

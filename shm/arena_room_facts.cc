@@ -88,9 +88,11 @@ std::optional<CgroupRoom> read_group(const std::string& group) {
   if (limit.empty() || limit == "max" || number_of(limit) >= kNoLimit) return {};
   const uint64_t used =
       number_of(first_line(group + (second ? "/memory.current" : "/memory.usage_in_bytes")));
-  // The part of the page cache that goes first when the group comes to its limit.
-  const uint64_t cache =
-      counter_of(text_of(group + "/memory.stat"), second ? "inactive_file" : "total_inactive_file");
+  // Page cache goes when the group comes to its limit, also what was read more than once.
+  const std::string counters = text_of(group + "/memory.stat");
+  uint64_t cache = 0;
+  for (const char* const name : {"inactive_file", "active_file"})
+    cache += counter_of(counters, second ? name : base::cat("total_", name));
   CgroupRoom room{.directory = group, .limit_bytes = number_of(limit)};
   const uint64_t kept = used - std::min(used, cache);
   room.free_bytes = room.limit_bytes - std::min(room.limit_bytes, kept);

@@ -50,6 +50,10 @@ std::pair<uint64_t, uint64_t> loaded(const shm::File& file) {
   return {header.ok() ? header->progress_bytes : 0, static_cast<uint64_t>(status.st_blocks)};
 }
 
+bool is_own(const struct stat& status) {
+  return status.st_uid == geteuid();
+}
+
 void sleep_for(base::TimeNs duration) {
   const timespec time = {.tv_sec = 0, .tv_nsec = static_cast<long>(duration)};
   nanosleep(&time, nullptr);
@@ -85,7 +89,7 @@ class Acquisition {
     base::TimeNs moved_at = clock.now();
     std::pair<uint64_t, uint64_t> last = {};
     for (int looks = 0;; ++looks) {
-      Look found = look(path);
+      ASSIGN_OR_RETURN(Look found, look(path));
       if (found.verdict != Look::kAgain) return found;
       const std::pair<uint64_t, uint64_t> now = loaded(found.file);
       if (now != last || looks == 0) moved_at = clock.now();
@@ -104,17 +108,24 @@ class Acquisition {
     }
   }
 
-  Look look(const std::string& path) {
+  base::Result<Look> look(const std::string& path) {
     auto file = shm::open_file(path, O_RDWR | O_NONBLOCK | (options_.named ? O_CREAT : 0));
     struct stat status = {};
-    const bool usable = file.ok() && fstat(file->fd(), &status) == 0 && S_ISREG(status.st_mode);
-    if (!usable) {
+    if (!file.ok() || fstat(file->fd(), &status) != 0 || !S_ISREG(status.st_mode)) {
+      if (!options_.named) return Look{.verdict = Look::kNextName};
+      if (lstat(path.c_str(), &status) != 0 || (S_ISREG(status.st_mode) && is_own(status))) {
+        // Too many open files, no inode left: that says nothing about what it holds.
+        if (!file.ok()) return file.error();
+        return Look{.verdict = Look::kAgain};
+      }
       // A link, a pipe, a file of another user: none of ours.
-      const bool absent = !file.ok() && file.error().code == base::Code::kNotFound;
-      if (!options_.named || absent || unlink(path.c_str()) != 0)
-        return {.verdict = Look::kNextName};
-      return {.verdict = Look::kAgain};
+      return Look{.verdict = unlink(path.c_str()) == 0 ? Look::kAgain : Look::kNextName};
     }
+    return look_at(std::move(*file), path);
+  }
+
+  Look look_at(shm::File opened, const std::string& path) {
+    auto file = base::Result<shm::File>(std::move(opened));
     if (!shm::try_lock(*file, shm::Lock::kShared)) return look_at_loading(std::move(*file));
     if (!shm::is_named(*file, path)) return {.verdict = Look::kAgain};
     const auto header = shm::peek_header(*file);

@@ -231,7 +231,8 @@ TEST_F(RoomFactsTest, SecondVersionOfCgroups) {
   write("/sys/fs/cgroup/a/b/memory.max", "max\n");
   write("/sys/fs/cgroup/a/memory.max", "1000000\n");
   write("/sys/fs/cgroup/a/memory.current", "900000\n");
-  write("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file_x 9\ninactive_file 300000\n");
+  write("/sys/fs/cgroup/a/memory.stat",
+        "anon 5\ninactive_file_x 9\ninactive_file 200000\nactive_file 100000\n");
   const RoomFacts facts = read();
   ASSERT_TRUE(facts.cgroup.has_value());
   EXPECT_EQ(facts.cgroup->limit_bytes, 1'000'000u);
@@ -248,7 +249,8 @@ TEST_F(RoomFactsTest, FirstVersionOfCgroups) {
   write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
   write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "5000\n");
   write("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "4000\n");
-  write("/sys/fs/cgroup/memory/x/memory.stat", "inactive_file 1\ntotal_inactive_file 500\n");
+  write("/sys/fs/cgroup/memory/x/memory.stat",
+        "inactive_file 1\nactive_file 1\ntotal_inactive_file 300\ntotal_active_file 200\n");
   ASSERT_TRUE(read().cgroup.has_value());
   EXPECT_EQ(read().cgroup->free_bytes, 1500u);
 }

@@ -197,6 +197,21 @@ TEST_F(ArenaTest, UnlinkedArenaLivesWithItsProcess) {
   EXPECT_TRUE(arena->verify().ok());
 }
 
+TEST_F(ArenaTest, WhoLosesTheLockWhileSealingHasNoArena) {
+  ArenaPlan plan;
+  ASSERT_TRUE(plan.reserve({.name = "t", .rows = 1, .row_length = 1, .bytes = 100}).ok());
+  auto arena = Arena::create(directory_, "x", plan, {});
+  ASSERT_TRUE(arena.ok());
+  // Another process comes between the exclusive and the shared lock, and makes it its own.
+  unlock(arena->region().file());
+  const auto other = open_file(path("x"), O_RDWR);
+  ASSERT_TRUE(other.ok() && try_lock(*other, Lock::kExclusive));
+  const auto sealed = arena->seal();
+  ASSERT_FALSE(sealed.ok());
+  EXPECT_EQ(sealed.error().code, Code::kUnavailable);
+  EXPECT_NE(sealed.error().message.find("another process took"), std::string::npos);
+}
+
 TEST_F(ArenaTest, BadTensorsAndNamesAreRefused) {
   ArenaPlan plan;
   const TensorSpec good = {.name = "t", .rows = 1, .row_length = 1, .bytes = 1};

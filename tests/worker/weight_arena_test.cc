@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -291,6 +292,21 @@ TEST_F(WeightArenaTest, FolderOfThatNameIsLeftAlone) {
   fs::create_directory(path());
   expect(false, 0x11);
   EXPECT_EQ(files(), (std::vector<std::string>{path(2), path()}));
+  expect(true, 0x11);
+}
+
+TEST_F(WeightArenaTest, WhatCannotBeOpenedNowIsNotRemoved) {
+  expect(false, 0x11);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto refused = acquire();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("Too many open files"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(files(), std::vector<std::string>{path()});
   expect(true, 0x11);
 }
 
