@@ -194,6 +194,13 @@ std::vector<OptionRow> cluster_rows() {
       {"--topology", "FILE",
        "another machine: XML by lstopo, or hwloc text as in \"package:2 [numa] core:8 pu:2\"",
        kTopology, &O::topology},
+      {"--strategy", "NAME",
+       "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
+       "consecutive layers",
+       kBoth, &O::strategy, 0, 0, "rows experts layers"},
+      {"--stages", "N",
+       "with --strategy layers: so many stages, each split by rows over its ranks; 0: one a rank",
+       kBoth, &O::stages, 0, base::kRanksMax},
       {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 
 namespace cli {
 
@@ -60,6 +60,8 @@ worker::RankHostOptions rank_options(const Options& options) {
   rank.named_weights = options.named_weights;
   if (options.kv_type == "f16") rank.kv_type = kernels::KvType::kF16;
   if (options.kv_type == "f32") rank.kv_type = kernels::KvType::kF32;
+  rank.strategy = plan::find_strategy(options.strategy).value_or(plan::Strategy::kRows);
+  rank.stages = static_cast<int>(options.stages);
   rank.context = options.context;
   rank.sequences = static_cast<int>(options.sequences);
   if (options.chunk > 0) rank.columns_max = static_cast<int>(options.chunk);
@@ -87,9 +89,7 @@ ClusterOptions cluster_options(Context& context) {
                                     " positions that the model was trained on; what lies beyond "
                                     "them may make no sense"));
     if (!asked.stats) return {};
-    ASSIGN_OR_RETURN(
-        const plan::Plan plan,
-        plan::plan_rows(model.spec, {.rank_count = rank.rank_count, .shares = rank.shares}));
+    ASSIGN_OR_RETURN(const plan::Plan plan, plan::split(model.spec, worker::split_options(rank)));
     const std::string text = plan::describe(plan, model.spec);
     std::fputs(base::cat(text, text.ends_with('\n') ? "" : "\n").c_str(), stderr);
     return {};

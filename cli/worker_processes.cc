@@ -61,6 +61,8 @@ std::vector<std::string> WorkerProcesses::arguments(int rank, const std::string&
   add("--cpus", join(place.cpus));
   // Numbers of threads, so whole.
   if (!of_all.shares.empty()) add("--shares", join({of_all.shares.begin(), of_all.shares.end()}));
+  add("--strategy", plan::strategy_name(of_all.strategy));
+  if (of_all.stages > 0) add("--stages", base::cat(of_all.stages));
   add("--isa", of_all.isa);
   if (of_all.kv_type) add("--kv-type", kv_type_name(*of_all.kv_type));
   add("--ctx", base::cat(of_all.context));

@@ -13,7 +13,7 @@
 
 #include "kernels/ops.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 
 namespace engine {
 

@@ -22,7 +22,7 @@
 #include "kernels/math.h"
 #include "kernels/ops.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 
 namespace engine {
 

@@ -18,7 +18,7 @@
 
 #include "engine/weights.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 #include "shm/checksum.h"
 
 namespace worker {

@@ -47,13 +47,19 @@ base::Result<engine::RunnerShape> shape_of(const model::ModelSpec& spec,
 
 }  // namespace
 
+plan::SplitOptions split_options(const RankHostOptions& options) {
+  return {.strategy = options.strategy,
+          .rank_count = options.rank_count,
+          .shares = options.shares,
+          .stages = options.stages};
+}
+
 base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) {
   std::unique_ptr<RankHost> host(new RankHost(std::move(options)));
   const RankHostOptions& o = host->options_;
   ASSIGN_OR_RETURN(host->ops_, kernels::find_ops(o.isa));
   ASSIGN_OR_RETURN(host->model_, model::load_model(o.model_path));
-  ASSIGN_OR_RETURN(host->plan_, plan::plan_rows(host->model_.spec,
-                                                {.rank_count = o.rank_count, .shares = o.shares}));
+  ASSIGN_OR_RETURN(host->plan_, plan::split(host->model_.spec, split_options(o)));
   ASSIGN_OR_RETURN(host->shape_, shape_of(host->model_.spec, o));
   host->kv_type_ =
       o.kv_type.value_or(host->ops_->is_reference ? kernels::KvType::kF32 : kernels::KvType::kF16);
@@ -66,7 +72,8 @@ base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) 
 RankHost::~RankHost() = default;
 
 std::string RankHost::fingerprint() const {
-  std::string shares;  // ranks with other rows cannot compute together
+  std::string shares = base::cat("-", plan::strategy_name(options_.strategy), options_.stages);
+  // Ranks with other rows cannot compute together.
   for (const double share : options_.shares) shares += base::cat("-", share);
   return base::cat(model_fingerprint(model_), "-", ops_->is_reference ? "reference" : "packed", "-",
                    static_cast<uint32_t>(kv_type_), "-", shape_.context, "-", shape_.kv_block_count,

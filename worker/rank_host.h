@@ -40,6 +40,8 @@ struct RankHostOptions {
   int64_t context = 0;  // positions of one sequence; 0: what the model was trained on, at most 4096
   int sequences = 1;    // of full context that the KV pool holds
   int columns_max = 128;
+  plan::Strategy strategy = plan::Strategy::kRows;
+  int stages = 0;                   // of the layers, 0: one a rank
   std::vector<double> shares = {};  // of the work, by rank; empty: equal
   int os_node = -1;                 // memory is bound to it; -1: where it is first touched
   std::vector<int> cpus = {-1};     // of the compute threads
@@ -55,6 +57,9 @@ struct RankHostOptions {
   bool mlock = false;             // weights and KV cache are never swapped out
   bool strict_placement = false;  // memory that cannot be bound to its node is an error
 };
+
+/// How these options split a model.
+plan::SplitOptions split_options(const RankHostOptions& options);
 
 /// What a rank holds and how it fares; for people.
 struct RankReport {

@@ -15,7 +15,7 @@
 #include "engine/step.h"
 #include "kernels/ops.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 #include "shm/kv_arena.h"
 #include "worker/sealed_index.h"
 

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "engine/rank_engine.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 #include "shm/arena_room.h"
 #include "worker/weight_names.h"
 

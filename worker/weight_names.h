@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "engine/weights.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 #include "shm/arena.h"
 
 namespace worker {

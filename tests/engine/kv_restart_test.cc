@@ -59,7 +59,7 @@ class KvGroup {
     std::unique_ptr<KvGroup> group(new KvGroup);
     ASSIGN_OR_RETURN(const kernels::Ops* ops, kernels::find_ops("auto"));
     ASSIGN_OR_RETURN(const plan::Plan plan,
-                     plan::plan_rows(model.spec, {.rank_count = shape.ranks, .shares = {}}));
+                     plan::split(model.spec, {.rank_count = shape.ranks, .shares = {}}));
     LocalRanksOptions options{.ranks = shape.ranks,
                               .kv_type = shape.kv_type,
                               .context = kBlocks * base::kKvBlockPositions,

@@ -13,7 +13,7 @@ namespace {
 std::vector<WeightMap> maps_of(const model::Model& model, int rank_count, const char* isa) {
   auto ops = kernels::find_ops(isa);
   EXPECT_TRUE(ops.ok());
-  auto plan = plan::plan_rows(model.spec, {.rank_count = rank_count, .shares = {}});
+  auto plan = plan::split(model.spec, {.rank_count = rank_count, .shares = {}});
   EXPECT_TRUE(plan.ok());
   std::vector<WeightMap> maps;
   for (const plan::RankShare& share : plan->ranks) {

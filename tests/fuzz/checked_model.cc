@@ -7,7 +7,7 @@
 #include "model/architectures.h"
 #include "model/inspect.h"
 #include "model/tokenizer.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
 
 namespace fuzz {
 
@@ -28,7 +28,7 @@ void check_tensors(const model::Directory& directory, uint64_t file_bytes) {
 
 void check_plans(const model::ModelSpec& spec) {
   for (const int ranks : {1, 2, 5}) {
-    const auto plan = plan::plan_rows(spec, {.rank_count = ranks, .shares = {}});
+    const auto plan = plan::split(spec, {.rank_count = ranks, .shares = {}});
     if (!plan.ok()) {
       check_sentence(plan.error());
       continue;

@@ -51,8 +51,8 @@ model::Model load_good(const std::string& path) {
 }
 
 plan::Plan plan_of(const model::Model& model, const std::vector<double>& shares) {
-  auto plan = plan::plan_rows(model.spec,
-                              {.rank_count = static_cast<int>(shares.size()), .shares = shares});
+  auto plan =
+      plan::split(model.spec, {.rank_count = static_cast<int>(shares.size()), .shares = shares});
   EXPECT_TRUE(plan.ok()) << plan.error().message;
   return std::move(*plan);
 }

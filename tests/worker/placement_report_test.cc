@@ -27,7 +27,7 @@ class LoadedRank {
  public:
   LoadedRank()
       : model_(take(model::load_model(kModel))),
-        plan_(take(plan::plan_rows(model_.spec, {.rank_count = 2, .shares = {}}))),
+        plan_(take(plan::split(model_.spec, {.rank_count = 2, .shares = {}}))),
         map_(engine::map_weights(model_, plan_.ranks[1], *take(kernels::find_ops("auto")))),
         arena_(take(shm::Region::anonymous(4096 + map_.bytes))),
         kv_(take(shm::Region::anonymous(300'000))) {

@@ -1,18 +1,28 @@
-// The `rows` strategy: which rows of every matrix, and which heads, each rank of a group owns.
+// How a model is split over the ranks of a group: what each of them owns.
 //
-// Pure functions of the model's shape and the shares; no memory, files or threads. Every row
-// belongs to exactly one rank, except K and V rows of a KV head whose query heads lie on several
-// ranks: those ranks each keep that head.
+// Plain values, the same on every rank. Every row belongs to exactly one rank, except K and V rows
+// of a KV head whose query heads lie on several ranks: those ranks each keep that head.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "model/model.h"
 
 namespace plan {
+
+/// How the layers of one group are split. (Replicas are several groups.)
+enum class Strategy {
+  kRows,     // every matrix by output rows, over all ranks
+  kExperts,  // the same, but experts as a whole
+  kLayers,   // consecutive layers per stage; a stage of several ranks splits its layers by rows
+};
+const char* strategy_name(Strategy strategy);
+std::optional<Strategy> find_strategy(std::string_view name);
 
 /// Half-open range of rows (or heads, or experts).
 struct Range {
@@ -35,6 +45,10 @@ struct BlockShare {
   Range shared_router;  // the one row that weighs them; empty on all ranks but one
   Range query_rank;     // rows of the compressed queries (latent attention)
   Range latent;         // rows of the latent and of the rotated key part behind it
+  /// An expert belongs to one rank as a whole, with all rows of gate, up and down; `width` is then
+  /// the full width. The same on all ranks.
+  bool whole_experts = false;
+  std::vector<int32_t> owned;  // those of this rank, ascending; only of whole experts
 };
 
 /// What one rank owns.
@@ -43,23 +57,34 @@ struct RankShare {
   Range vocabulary;                // rows of the token embedding and of the output matrix
 };
 
+/// Ranks as bits: rank r is bit r.
+using RankSet = uint64_t;
+
 struct Plan {
+  Strategy strategy = Strategy::kRows;
   std::vector<RankShare> ranks;  // [rank_count]
+  std::vector<RankSet> members;  // [layers] who has a share of it; others are not waited for
   int rank_count() const { return static_cast<int>(ranks.size()); }
 };
 
-struct RowsOptions {
+struct SplitOptions {
+  Strategy strategy = Strategy::kRows;
   int rank_count = 1;
   /// Relative speed of each rank, all > 0; empty means equal.
-  std::vector<double> shares;
+  std::vector<double> shares = {};
+  /// Of kLayers: stages of consecutive ranks, as even as possible; 0: one rank each.
+  int stages = 0;
+  /// Of kExperts: [layers][experts] how often each was chosen, 0 or more; empty: equally often.
+  std::vector<std::vector<double>> expert_use = {};
 };
 
 /// Cuts [0, total) at multiples of `multiple`, as near to the shares as that allows; the last
 /// boundary is `total`. Ranges may be empty. REQUIRES: shares not empty, all > 0; total >= 0.
 std::vector<Range> split_rows(int64_t total, const std::vector<double>& shares, int64_t multiple);
 
-/// Errors: kInvalidArgument for a rank count outside [1, kRanksMax] or shares that do not fit it.
-base::Result<Plan> plan_rows(const model::ModelSpec& spec, const RowsOptions& options);
+/// The plan of these options. Errors: kInvalidArgument for a rank count outside [1, kRanksMax],
+/// shares, stages or counts that do not fit, a strategy that the model has nothing for.
+base::Result<Plan> split(const model::ModelSpec& spec, const SplitOptions& options);
 
 /// The plan in a few lines for people: what each rank owns of the first layer and of the
 /// vocabulary, which KV heads are kept by more than one rank and what that costs, which ranks own

@@ -1,5 +1,5 @@
 // Every row exactly once, shares near their ideal, for generated shapes.
-#include "plan/rows.h"
+#include "plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST(PlanRows, CoversEveryRowOnce) {
   for (int round = 0; round < 300; round++) {
     const model::ModelSpec spec = random_spec(random);
     const int rank_count = std::uniform_int_distribution<int>(1, 9)(random);
-    auto plan = plan_rows(spec, {.rank_count = rank_count, .shares = {}});
+    auto plan = split(spec, {.rank_count = rank_count, .shares = {}});
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const auto check = [&](auto range_of, int64_t total, int64_t multiple) {
       std::vector<Range> ranges;
@@ -97,7 +97,7 @@ TEST(PlanRows, KeepsTheKvHeadsOfItsQueryHeads) {
   std::mt19937 random(3);
   for (int round = 0; round < 300; round++) {
     const model::ModelSpec spec = random_spec(random);
-    auto plan = plan_rows(spec, {.rank_count = 1 + round % 7, .shares = {}});
+    auto plan = split(spec, {.rank_count = 1 + round % 7, .shares = {}});
     ASSERT_TRUE(plan.ok());
     for (const RankShare& rank : plan->ranks) {
       for (size_t i = 0; i < spec.blocks.size(); i++) {
@@ -128,26 +128,26 @@ TEST(PlanRows, SaysWhichKvHeadsAreCopied) {
   block.attention.head_dim = block.attention.value_dim = 128;
   block.dense_width = 4096;
   spec.blocks = {block, block};
-  auto eight = plan_rows(spec, {.rank_count = 8, .shares = {}});
+  auto eight = split(spec, {.rank_count = 8, .shares = {}});
   ASSERT_TRUE(eight.ok());
   const std::string text = describe(*eight, spec);
   EXPECT_NE(text.find("rows over 8 ranks"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1: query heads 4-7, KV heads 0-0,"), std::string::npos) << text;
   EXPECT_NE(text.find("8 copies beside 8 over all layers, 100 % more"), std::string::npos) << text;
-  auto four = plan_rows(spec, {.rank_count = 4, .shares = {}});
+  auto four = split(spec, {.rank_count = 4, .shares = {}});
   ASSERT_TRUE(four.ok());
   EXPECT_EQ(describe(*four, spec).find("copies"), std::string::npos);
-  auto many = plan_rows(spec, {.rank_count = 33, .shares = {}});
+  auto many = split(spec, {.rank_count = 33, .shares = {}});
   ASSERT_TRUE(many.ok());
   EXPECT_NE(describe(*many, spec).find("query heads none"), std::string::npos);
 }
 
 TEST(PlanRows, RefusesBadOptions) {
   const model::ModelSpec spec;
-  EXPECT_FALSE(plan_rows(spec, {.rank_count = 0, .shares = {}}).ok());
-  EXPECT_FALSE(plan_rows(spec, {.rank_count = base::kRanksMax + 1, .shares = {}}).ok());
-  EXPECT_FALSE(plan_rows(spec, {.rank_count = 2, .shares = {1.0}}).ok());
-  EXPECT_FALSE(plan_rows(spec, {.rank_count = 2, .shares = {1.0, 0.0}}).ok());
+  EXPECT_FALSE(split(spec, {.rank_count = 0, .shares = {}}).ok());
+  EXPECT_FALSE(split(spec, {.rank_count = base::kRanksMax + 1, .shares = {}}).ok());
+  EXPECT_FALSE(split(spec, {.rank_count = 2, .shares = {1.0}}).ok());
+  EXPECT_FALSE(split(spec, {.rank_count = 2, .shares = {1.0, 0.0}}).ok());
 }
 
 }  // namespace
