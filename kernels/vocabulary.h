@@ -17,7 +17,9 @@
 //                             at most eight steps for u4, four for u6, which are told their number
 //                             (more, if w is smaller and the format shows that they fit)
 //   scale_u4  scale_u6        sum * scale, int32
-//   start_s8  sum_s8          begin (from ActivationBlock32::start) and end of a dot_s8 sum
+//   sum_u4  sum_u6            the sum, int32
+//   start_s8  sum_s8          begin (from -128 * sum of x) and end of a dot_s8 sum
+//   scale_i32                 int32 * scale
 //   dot_i16                   sum += two products of int16
 //   scale_of  scale_of_signed byte j of each lane as Scale
 //   shl_lanes                 int32 << n, n per lane
@@ -54,10 +56,13 @@ concept Vocabulary = requires(void* to, const void* from, typename V::Bytes byte
   { V::odd16_signed(bytes) } -> std::same_as<typename V::Bytes>;
   { V::dot_u4(V::zero_u4(), bytes, bytes) } -> std::same_as<typename V::SumU4>;
   { V::scale_u4(u4, scale) } -> std::same_as<typename V::I32>;
+  { V::sum_u4(u4) } -> std::same_as<typename V::I32>;
   { V::template dot_u6<0>(V::zero_u6(), bytes, bytes) } -> std::same_as<typename V::SumU6>;
   { V::scale_u6(u6, scale) } -> std::same_as<typename V::I32>;
+  { V::sum_u6(u6) } -> std::same_as<typename V::I32>;
   { V::dot_s8(V::start_s8(start), bytes, bytes) } -> std::same_as<typename V::SumS8>;
   { V::sum_s8(s8) } -> std::same_as<typename V::I32>;
+  { V::scale_i32(i, scale) } -> std::same_as<typename V::I32>;
   { V::dot_i16(i, bytes, bytes) } -> std::same_as<typename V::I32>;
   { V::scale_of(bytes, j) } -> std::same_as<typename V::Scale>;
   { V::scale_of_signed(bytes, j) } -> std::same_as<typename V::Scale>;

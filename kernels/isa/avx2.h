@@ -59,6 +59,7 @@ struct Avx2 {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
   }
   static I32 scale_u4(SumU4 sum, Scale scale) { return _mm256_madd_epi16(sum, scale); }
+  static I32 sum_u4(SumU4 sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
   static SumU6 zero_u6() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
   template <int step>
   static SumU6 dot_u6(SumU6 sum, Bytes w, Bytes x) {
@@ -69,6 +70,7 @@ struct Avx2 {
   static I32 scale_u6(SumU6 sum, Scale scale) {
     return _mm256_add_epi32(_mm256_madd_epi16(sum.low, scale), _mm256_madd_epi16(sum.high, scale));
   }
+  static I32 sum_u6(SumU6 sum) { return scale_u6(sum, _mm256_set1_epi16(1)); }
   static SumS8 start_s8(const int32_t*) { return _mm256_setzero_si256(); }
   static SumS8 dot_s8(SumS8 sum, Bytes w, Bytes x) {
     // |w| times x with the sign of w: 2 * 128 * 127 fits int16, so nothing saturates.
@@ -77,6 +79,9 @@ struct Avx2 {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   static I32 sum_s8(SumS8 sum) { return sum; }
+  static I32 scale_i32(I32 a, Scale scale) {
+    return _mm256_mullo_epi32(a, _mm256_srai_epi32(scale, 16));  // of the two copies, the upper one
+  }
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w, x));
   }

@@ -56,15 +56,18 @@ struct Avx512 {
   static SumU4 zero_u4() { return _mm512_setzero_si512(); }
   static SumU4 dot_u4(SumU4 sum, Bytes w, Bytes x) { return _mm512_dpbusd_epi32(sum, w, x); }
   static I32 scale_u4(SumU4 sum, Scale scale) { return _mm512_mullo_epi32(sum, scale); }
+  static I32 sum_u4(SumU4 sum) { return sum; }
   static SumU6 zero_u6() { return _mm512_setzero_si512(); }
   template <int step>
   static SumU6 dot_u6(SumU6 sum, Bytes w, Bytes x) {
     return _mm512_dpbusd_epi32(sum, w, x);
   }
   static I32 scale_u6(SumU6 sum, Scale scale) { return _mm512_mullo_epi32(sum, scale); }
+  static I32 sum_u6(SumU6 sum) { return sum; }
   static SumS8 start_s8(const int32_t* start) { return _mm512_set1_epi32(*start); }
   static SumS8 dot_s8(SumS8 sum, Bytes w, Bytes x) { return _mm512_dpbusd_epi32(sum, w, x); }
   static I32 sum_s8(SumS8 sum) { return sum; }
+  static I32 scale_i32(I32 a, Scale scale) { return _mm512_mullo_epi32(a, scale); }
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) { return _mm512_dpwssd_epi32(sum, w, x); }
   static Scale scale_of(Bytes codes, int j) {
     return _mm512_and_si512(_mm512_srlv_epi32(codes, _mm512_set1_epi32(8 * j)),

@@ -55,12 +55,14 @@ struct Scalar {
   static SumU4 zero_u4() { return 0; }
   static SumU4 dot_u4(SumU4 sum, Bytes w, Bytes x) { return dot_u8(sum, w, x); }
   static I32 scale_u4(SumU4 sum, Scale scale) { return sum * scale; }
+  static I32 sum_u4(SumU4 sum) { return sum; }
   static SumU6 zero_u6() { return 0; }
   template <int step>
   static SumU6 dot_u6(SumU6 sum, Bytes w, Bytes x) {
     return dot_u8(sum, w, x);
   }
   static I32 scale_u6(SumU6 sum, Scale scale) { return sum * scale; }
+  static I32 sum_u6(SumU6 sum) { return sum; }
   static SumS8 start_s8(const int32_t*) { return 0; }
   static SumS8 dot_s8(SumS8 sum, Bytes w, Bytes x) {
     w ^= 0x80808080u;
@@ -68,6 +70,7 @@ struct Scalar {
     return sum;
   }
   static I32 sum_s8(SumS8 sum) { return sum; }
+  static I32 scale_i32(I32 a, Scale scale) { return a * scale; }
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) {
     return sum + int16_t(w) * int16_t(x) + int16_t(w >> 16) * int16_t(x >> 16);
   }
