@@ -12,7 +12,11 @@ base::Result<std::unique_ptr<LocalRanks>> LocalRanks::start(const model::Model& 
   std::unique_ptr<LocalRanks> local(new LocalRanks(model));
   ASSIGN_OR_RETURN(const kernels::Ops* ops, kernels::find_ops(options.isa));
   ASSIGN_OR_RETURN(plan::Plan plan,
-                   plan::split(model.spec, {.rank_count = options.ranks, .shares = {}}));
+                   plan::split(model.spec, {.strategy = options.strategy,
+                                            .rank_count = options.ranks,
+                                            .shares = options.shares,
+                                            .stages = options.stages,
+                                            .expert_use = options.expert_use}));
   local->shape_ = {.vocabulary = model.spec.vocabulary,
                    .context = options.context,
                    .kv_block_count = options.kv_blocks,

@@ -23,6 +23,11 @@ struct LocalRanksOptions {
   int32_t kv_blocks = 64;
   std::string exchange = "shm";            // or zmq
   std::vector<std::byte*> kv_memory = {};  // [ranks] of the pools, outlives them; empty: their own
+  // How the plan is made, as in plan::SplitOptions.
+  plan::Strategy strategy = plan::Strategy::kRows;
+  int stages = 0;
+  std::vector<double> shares = {};
+  std::vector<std::vector<double>> expert_use = {};
 };
 
 /// What a run over some tokens gave.
