@@ -175,7 +175,11 @@ std::vector<OptionRow> tool_rows() {
 std::vector<OptionRow> cluster_rows() {
   constexpr unsigned kBoth = kComputes | kWorker;
   std::string isas = "auto";
-  for (const kernels::Ops* ops : kernels::all_ops()) isas += base::cat(" ", ops->name);
+  std::string untested;
+  for (const kernels::Ops* ops : kernels::all_ops()) {
+    isas += base::cat(" ", ops->name);
+    if (!ops->is_tested) untested += base::cat("; untested: ", ops->name);
+  }
   return {
       {"--nodes", "N",
        "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes",
@@ -201,7 +205,7 @@ std::vector<OptionRow> cluster_rows() {
       {"--stages", "N",
        "with --strategy layers: so many stages, each split by rows over its ranks; 0: one a rank",
        kBoth, &O::stages, 0, base::kRanksMax},
-      {"--isa", "NAME", base::cat("kernels, one of: ", isas), kBoth, &O::isa, 0, 0, isas},
+      {"--isa", "NAME", base::cat("kernels, one of: ", isas, untested), kBoth, &O::isa, 0, 0, isas},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},
       {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,

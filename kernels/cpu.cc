@@ -29,7 +29,12 @@ CpuFeatures cpu_features() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return features;
   features.avx2 = ymm && fma && (b & bit_AVX2) != 0;
   constexpr uint32_t kAvx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-  features.avx512 = features.avx2 && zmm && (b & kAvx512) == kAvx512 && (c & bit_AVX512VNNI) != 0;
+  features.avx512_vnni =
+      features.avx2 && zmm && (b & kAvx512) == kAvx512 && (c & bit_AVX512VNNI) != 0;
+  if (a >= 1) {  // the highest sub-leaf
+    __cpuid_count(7, 1, a, b, c, d);
+    features.avx_vnni = features.avx2 && (a & bit_AVXVNNI) != 0;
+  }
   return features;
 }
 

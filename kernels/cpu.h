@@ -4,8 +4,9 @@
 namespace kernels {
 
 struct CpuFeatures {
-  bool avx2 = false;    // with FMA and F16C, and ymm registers saved by the operating system
-  bool avx512 = false;  // F, BW, DQ, VL and VNNI, and zmm registers saved
+  bool avx2 = false;         // with FMA and F16C, and ymm registers saved by the operating system
+  bool avx_vnni = false;     // the VEX form of the byte products, and avx2
+  bool avx512_vnni = false;  // F, BW, DQ, VL and VNNI, avx2, and zmm registers saved
 };
 
 CpuFeatures cpu_features();

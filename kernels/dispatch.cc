@@ -9,19 +9,23 @@
 namespace kernels {
 
 bool can_run(const Ops& ops) {
-  if (&ops == &isa::kAvx2Ops) return cpu_features().avx2;
+  const CpuFeatures cpu = cpu_features();
+  if (&ops == &isa::kAvx2Ops) return cpu.avx2;
+  if (&ops == &isa::kAvxVnniOps) return cpu.avx_vnni;
+  if (&ops == &isa::kAvx512VlOps || &ops == &isa::kAvx512VnniOps) return cpu.avx512_vnni;
   return true;
 }
 
 std::vector<const Ops*> all_ops() {
-  return {&reference_ops(), &isa::kScalarOps, &isa::kAvx2Ops};
+  return {&reference_ops(),  &isa::kScalarOps,   &isa::kAvx2Ops,
+          &isa::kAvxVnniOps, &isa::kAvx512VlOps, &isa::kAvx512VnniOps};
 }
 
 base::Result<const Ops*> find_ops(std::string_view name) {
   const std::vector<const Ops*> tables = all_ops();
   if (name == "auto") {
     for (auto i = tables.rbegin(); i != tables.rend(); ++i) {
-      if (can_run(**i)) return *i;
+      if ((*i)->is_tested && can_run(**i)) return *i;
     }
   }
   std::string known;

@@ -38,7 +38,7 @@ struct FormatMXFP4 {
   template <class V, int P, int C>
   [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
     const ActivationBlock32* x[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       x[c] = reinterpret_cast<const ActivationBlock32*>(args.x[c]) + args.begin / kSubBlockWeights;
     }
@@ -67,11 +67,11 @@ struct FormatMXFP4 {
     static constexpr uint32_t kOnes = 0x01010101;
     const auto table = V::table16(kCodes);
     typename V::SumU6 dots[C][P];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       for (int p = 0; p < P; ++p) dots[c][p] = V::zero_u6();
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < 4; ++v) {
       typename V::Bytes low[P], high[P];
       for (int p = 0; p < P; ++p) {
@@ -79,7 +79,7 @@ struct FormatMXFP4 {
         low[p] = V::look_up(table, V::and_bytes(both, 15));
         high[p] = V::look_up(table, V::and_bytes(V::template shr_bits<4>(both), 15));
       }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto x_low = V::splat(&x[c][j].x[4 * v]), x_high = V::splat(&x[c][j].x[16 + 4 * v]);
         for (int p = 0; p < P; ++p) {
@@ -89,7 +89,7 @@ struct FormatMXFP4 {
       }
     }
     const auto one = V::scale_of(V::splat(&kOnes), 0);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       const auto scale = V::splat_f32(&x[c][j].scale);
       const auto offset = V::set_i32(x[c][j].start / 128 * kOffset);  // -12 * sum of x

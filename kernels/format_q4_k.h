@@ -39,7 +39,7 @@ struct FormatQ4_K {
     for (int p = 0; p < P; ++p) codes[p] = read_codes<V>(args, p);
     const ActivationBlock* x[C];
     typename V::I32 sums[C][P];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       x[c] = reinterpret_cast<const ActivationBlock*>(args.x[c]) + args.begin / kBlockWeights;
       for (int p = 0; p < P; ++p) sums[c][p] = V::set_i32(0);
@@ -48,7 +48,7 @@ struct FormatQ4_K {
     for (int j = 0; j < 8; ++j) {
       typename V::SumU4 dots[C][P];
       dot_sub_block<V, P, C>(args, j, x, dots);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto shift = V::splat(&x[c]->shift[j]);
         for (int p = 0; p < P; ++p) {
@@ -59,7 +59,7 @@ struct FormatQ4_K {
     }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         auto mins = V::set_i32(0);
 #pragma GCC unroll 4
@@ -113,7 +113,7 @@ struct FormatQ4_K {
                                                    const ActivationBlock* const* x,
                                                    typename V::SumU4 (*dots)[P]) {
     const std::byte* q = args.block + offsetof(Q4_KBlock, q) + 256 * j;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       for (int p = 0; p < P; ++p) dots[c][p] = V::zero_u4();
     }
@@ -126,12 +126,12 @@ struct FormatQ4_K {
         low[p] = V::and_bytes(nibbles, 15);
         high[p] = V::and_bytes(V::template shr_bits<4>(nibbles), 15);
       }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto xv = V::splat(&x[c]->x[32 * j + 4 * v]);
         for (int p = 0; p < P; ++p) dots[c][p] = V::dot_u4(dots[c][p], low[p], xv);
       }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto xv = V::splat(&x[c]->x[32 * j + 16 + 4 * v]);
         for (int p = 0; p < P; ++p) dots[c][p] = V::dot_u4(dots[c][p], high[p], xv);

@@ -38,7 +38,7 @@ struct FormatQ6_K {
     const ActivationBlock* x[C];
     typename V::I32 sums[C][P], starts[P][C];
     typename V::F32 d[P];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       x[c] = reinterpret_cast<const ActivationBlock*>(args.x[c]) + args.begin / kBlockWeights;
       for (int p = 0; p < P; ++p) sums[c][p] = V::set_i32(0);
@@ -53,7 +53,7 @@ struct FormatQ6_K {
       typename V::I32 scaled[C][P];
       dot_sub_block<V, P, C, false>(args, 2 * j, x, scaled);
       dot_sub_block<V, P, C, true>(args, 2 * j + 1, x, scaled);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto shift = V::splat(&x[c]->shift[j]);
         for (int p = 0; p < P; ++p) {
@@ -63,7 +63,7 @@ struct FormatQ6_K {
     }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto whole = V::sub(sums[c][p], V::template shl<5>(starts[p][c]));
         const auto t = V::mul(d[p], V::to_f32(whole));
@@ -85,13 +85,13 @@ struct FormatQ6_K {
   [[gnu::always_inline]] static void dot_scales(const BlockArgs<V, Sum<V>>& args, int p,
                                                 const ActivationBlock* const* x,
                                                 typename V::I32* sums) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) sums[c] = V::set_i32(0);
 #pragma GCC unroll 4
     for (int group = 0; group < 4; ++group) {
       const auto scales = load_scales<V>(args, p, group);
       const auto even = V::even16_signed(scales), odd = V::odd16_signed(scales);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         sums[c] = V::dot_i16(sums[c], even, V::splat(&x[c]->sums_of_16[4 * group]));
         sums[c] = V::dot_i16(sums[c], odd, V::splat(&x[c]->sums_of_16[4 * group + 2]));
@@ -121,7 +121,7 @@ struct FormatQ6_K {
       typename V::Bytes codes[4];
       read_codes<V>(packed + args.lane_bytes(p, 4), codes);
       const auto scale = V::scale_of_signed(load_scales<V>(args, p, s / 4), s % 4);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const int8_t* xs = x[c]->x + 16 * s;
         auto dot = V::zero_u6();

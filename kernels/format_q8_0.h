@@ -35,7 +35,7 @@ struct FormatQ8_0 {
   template <class V, int P, int C>
   [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
     const ActivationBlock32* x[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       x[c] = reinterpret_cast<const ActivationBlock32*>(args.x[c]) + args.begin / kSubBlockWeights;
     }
@@ -59,7 +59,7 @@ struct FormatQ8_0 {
     typename V::F32 scales[P];
     for (int p = 0; p < P; ++p) scales[p] = V::load_f16(d + args.lane_bytes(p, 2));
     typename V::SumS8 dots[C][P];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       for (int p = 0; p < P; ++p) dots[c][p] = V::start_s8(&x[c][j].start);
     }
@@ -67,13 +67,13 @@ struct FormatQ8_0 {
     for (int v = 0; v < 8; ++v) {
       typename V::Bytes w[P];
       for (int p = 0; p < P; ++p) w[p] = V::load(codes + 64 * v + args.lane_bytes(p, 4));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const auto xv = V::splat(&x[c][j].x[4 * v]);
         for (int p = 0; p < P; ++p) dots[c][p] = V::dot_s8(dots[c][p], w[p], xv);
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       const auto scale = V::splat_f32(&x[c][j].scale);
       for (int p = 0; p < P; ++p) {

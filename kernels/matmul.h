@@ -23,7 +23,7 @@
 
 namespace kernels {
 
-/// Columns that share one pass over a panel; their sums live in L1.
+/// Columns that share one pass over all panels: their activations stay in L2, their sums in L1.
 inline constexpr int kPassColumns = 64;
 
 template <class V>
@@ -45,6 +45,18 @@ struct BlockArgs {
   }
 };
 
+/// One block of a panel times all columns: C at a time, the rest by smaller tiles.
+template <class V, class Format, int C>
+[[gnu::always_inline]] inline void multiply_block(
+    BlockArgs<V, typename Format::template Sum<V>> tile, int columns) {
+  for (; columns >= C; columns -= C) {
+    Format::template block<V, V::kTogether, C>(tile);
+    tile.x += C;
+    tile.sums += C;
+  }
+  if constexpr (C > 1) multiply_block<V, Format, C / 2>(tile, columns);
+}
+
 /// One panel times at most kPassColumns columns.
 template <class V, class Format>
 void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int columns) {
@@ -59,23 +71,7 @@ void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int column
     const int64_t count = std::min<int64_t>(Format::kBlock, args.k - begin);
     const std::byte* block = base + Format::offset(begin);
     for (int part = 0; part < kParts<V>; part += V::kTogether) {
-      constexpr int P = V::kTogether;
-      BlockArgs<V, typename Format::template Sum<V>> tile{block, part, begin, count, x, sums};
-      int c = 0;
-      for (; c + 4 <= columns; c += 4) {
-        tile.x = x + c;
-        tile.sums = sums + c;
-        Format::template block<V, P, 4>(tile);
-      }
-      tile.x = x + c;
-      tile.sums = sums + c;
-      if (columns - c >= 2) {
-        Format::template block<V, P, 2>(tile);
-        tile.x += 2;
-        tile.sums += 2;
-        c += 2;
-      }
-      if (c < columns) Format::template block<V, P, 1>(tile);
+      multiply_block<V, Format, V::kColumns>({block, part, begin, count, x, sums}, columns);
     }
   }
   const int64_t row = panel * kPanelRows;
@@ -93,9 +89,10 @@ template <class V, class Format>
 void matmul(const MatmulArgs& args) {
   static_assert(Vocabulary<V>);
   const int64_t panels = (args.row_count + kPanelRows - 1) / kPanelRows;
-  for (int64_t panel = 0; panel < panels; ++panel) {
-    for (int first = 0; first < args.columns; first += kPassColumns) {
-      multiply_panel<V, Format>(args, panel, first, std::min(kPassColumns, args.columns - first));
+  for (int first = 0; first < args.columns; first += kPassColumns) {
+    const int columns = std::min(kPassColumns, args.columns - first);
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      multiply_panel<V, Format>(args, panel, first, columns);
     }
   }
 }

@@ -93,6 +93,7 @@ enum class RopePairs : uint32_t {
 struct Ops {
   const char* name;                     // as given to --isa
   bool is_reference;                    // another arithmetic: exact dequantisation, plain loops
+  bool is_tested;                       // on a CPU that has it; others run only when asked for
   MatmulFunction matmul[kLayoutCount];  // nullptr where the ISA has no such layout
 
   /// Quantises x [k] into `out` [activation_bytes(kQ8, k)]. REQUIRES: x finite, k multiple of 32.
@@ -142,8 +143,8 @@ void dequantise_row(TensorType type, const std::byte* row, int64_t k, float* out
 bool can_run(const Ops& ops);
 /// Every table of this build, slowest first.
 std::vector<const Ops*> all_ops();
-/// The table for `--isa name`; "auto" is the fastest that can run. Errors: unknown name (with the
-/// known ones), or one that this CPU cannot run.
+/// The table for `--isa name`; "auto" is the fastest tested one that can run. Errors: unknown name
+/// (with the known ones), or one that this CPU cannot run.
 base::Result<const Ops*> find_ops(std::string_view name);
 
 }  // namespace kernels

@@ -214,6 +214,7 @@ void attend(const AttendArgs& args) {
 constexpr Ops kReference = {
     .name = "reference",
     .is_reference = true,
+    .is_tested = true,
     .matmul = {matmul_rows},  // Layout::kRows only
     .quantise = quantise,
     .quantise_32 = quantise,

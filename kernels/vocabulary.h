@@ -4,11 +4,13 @@
 // V::kLanes   lanes of a register: 1, 8 or 16. A lane is 32 bits wide and belongs to one row of a
 //             panel, or to one element of a vector.
 // V::kTogether  registers of one panel that a kernel takes at once: as many as its sums fit.
+// V::kColumns   columns that a kernel takes at once: as many as the registers hold sums of.
 //
 // All results are exact integers or single IEEE operations, so equal in every instruction set; how
 // a sum is held before it is asked for is its own affair (SumU4, SumU6, SumS8, Scale).
 //
-//   load  splat  splat_f32    a register (aligned) · one 32-bit word to all lanes
+//   load  splat_f32           a register (aligned) · one float to all lanes
+//   splat                     one 32-bit word to all lanes, as Word: what dot_… take, or Bytes
 //   and_bytes  or_bytes  shr_bits  shl_bits       bits; shifts move whole lanes
 //   table16  look_up          16 bytes, and for each byte 0 … 15 of a register the one it points to
 //   even16  odd16  …_signed   bytes 0, 2 or 1, 3 of each lane as two int16
@@ -38,13 +40,15 @@ namespace kernels {
 /// What the compiler can check of the above.
 template <class V>
 concept Vocabulary = requires(void* to, const void* from, typename V::Bytes bytes, int j,
-                              typename V::I32 i, typename V::F32 f, typename V::SumU4 u4,
-                              typename V::SumU6 u6, typename V::SumS8 s8, typename V::Scale scale,
-                              const int32_t* start, const uint8_t* table) {
+                              typename V::Word word, typename V::I32 i, typename V::F32 f,
+                              typename V::SumU4 u4, typename V::SumU6 u6, typename V::SumS8 s8,
+                              typename V::Scale scale, const int32_t* start, const uint8_t* table) {
   requires V::kLanes == 1 || V::kLanes == 8 || V::kLanes == 16;
   requires 16 % (V::kLanes * V::kTogether) == 0;
+  requires V::kColumns == 4 || V::kColumns == 8;
   { V::load(from) } -> std::same_as<typename V::Bytes>;
-  { V::splat(from) } -> std::same_as<typename V::Bytes>;
+  { V::splat(from) } -> std::same_as<typename V::Word>;
+  requires std::convertible_to<typename V::Word, typename V::Bytes>;
   { V::and_bytes(bytes, uint8_t{}) } -> std::same_as<typename V::Bytes>;
   { V::or_bytes(bytes, bytes) } -> std::same_as<typename V::Bytes>;
   { V::template shr_bits<4>(bytes) } -> std::same_as<typename V::Bytes>;
@@ -54,16 +58,16 @@ concept Vocabulary = requires(void* to, const void* from, typename V::Bytes byte
   { V::odd16(bytes) } -> std::same_as<typename V::Bytes>;
   { V::even16_signed(bytes) } -> std::same_as<typename V::Bytes>;
   { V::odd16_signed(bytes) } -> std::same_as<typename V::Bytes>;
-  { V::dot_u4(V::zero_u4(), bytes, bytes) } -> std::same_as<typename V::SumU4>;
+  { V::dot_u4(V::zero_u4(), bytes, word) } -> std::same_as<typename V::SumU4>;
   { V::scale_u4(u4, scale) } -> std::same_as<typename V::I32>;
   { V::sum_u4(u4) } -> std::same_as<typename V::I32>;
-  { V::template dot_u6<0>(V::zero_u6(), bytes, bytes) } -> std::same_as<typename V::SumU6>;
+  { V::template dot_u6<0>(V::zero_u6(), bytes, word) } -> std::same_as<typename V::SumU6>;
   { V::scale_u6(u6, scale) } -> std::same_as<typename V::I32>;
   { V::sum_u6(u6) } -> std::same_as<typename V::I32>;
-  { V::dot_s8(V::start_s8(start), bytes, bytes) } -> std::same_as<typename V::SumS8>;
+  { V::dot_s8(V::start_s8(start), bytes, word) } -> std::same_as<typename V::SumS8>;
   { V::sum_s8(s8) } -> std::same_as<typename V::I32>;
   { V::scale_i32(i, scale) } -> std::same_as<typename V::I32>;
-  { V::dot_i16(i, bytes, bytes) } -> std::same_as<typename V::I32>;
+  { V::dot_i16(i, bytes, word) } -> std::same_as<typename V::I32>;
   { V::scale_of(bytes, j) } -> std::same_as<typename V::Scale>;
   { V::scale_of_signed(bytes, j) } -> std::same_as<typename V::Scale>;
   { V::shl_lanes(i, bytes) } -> std::same_as<typename V::I32>;

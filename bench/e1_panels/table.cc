@@ -27,7 +27,7 @@ std::vector<Build> builds() {
   const kernels::CpuFeatures cpu = kernels::cpu_features();
   std::vector<Build> all = {scalar_build()};
   if (cpu.avx2) all.push_back(avx2_build());
-  if (cpu.avx512) all.push_back(avx512_build());
+  if (cpu.avx512_vnni) all.push_back(avx512_build());
   return all;
 }
 

@@ -18,11 +18,14 @@
 
 namespace kernels::isa {
 
+enum class Tested { kNo, kYes };
+
 template <class V>
-constexpr Ops make_ops(const char* name) {
+constexpr Ops make_ops(const char* name, Tested tested = Tested::kYes) {
   return {
       .name = name,
       .is_reference = false,
+      .is_tested = tested == Tested::kYes,
       .matmul = {matmul_rows, matmul<V, FormatF32>, matmul<V, FormatF16>, matmul<V, FormatBF16>,
                  matmul<V, FormatQ8_0>, matmul<V, FormatQ4_K>, matmul<V, FormatQ6_K>,
                  matmul<V, FormatMXFP4>},

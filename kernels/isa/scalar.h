@@ -14,7 +14,9 @@ namespace kernels::isa {
 struct Scalar {
   static constexpr int kLanes = 1;
   static constexpr int kTogether = 1;
+  static constexpr int kColumns = 4;
   using Bytes = uint32_t;
+  using Word = uint32_t;
   using SumU4 = int32_t;
   using SumU6 = int32_t;
   using SumS8 = int32_t;

@@ -185,7 +185,7 @@ TEST(Options, BadValuesNameTheOption) {
   refused({"run", "m", "-n", "-5"}, "--max-tokens");
   refused({"run", "m", "-n", "99999999999"}, "--max-tokens");
   refused({"run", "m", "-n", "2.5"}, "--max-tokens");
-  refused({"run", "m", "--isa", "avx512"}, "must be one of auto reference scalar avx2");
+  refused({"run", "m", "--isa", "avx512"}, "must be one of auto reference scalar avx2 avxvnni avx512vl avx512vnni");
   refused({"run", "m", "--seed", "-1"}, "--seed");
   refused({"run", "m", "--seed", "18446744073709551616"}, "--seed");
   refused({"run", "m", "--nodes", "65"}, "--nodes");

@@ -18,7 +18,8 @@ namespace {
 
 const std::vector<int> kRanks = {1, 2, 3, 4};
 const std::vector<int> kThreads = {1, 2};
-const std::vector<std::string> kIsas = {"scalar", "avx2"};  // "auto" where the CPU has no AVX2
+// "auto" for those that this CPU cannot run.
+const std::vector<std::string> kIsas = {"scalar", "avx2", "avx512vl", "avx512vnni"};
 const std::vector<size_t> kPrompts = {1, 17, 70};
 const std::vector<int> kChunks = {0, 1, 3, 16, 33, 64};  // 0: all at once
 

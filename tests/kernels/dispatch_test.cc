@@ -27,14 +27,24 @@ TEST(FindOps, AutoIsTheFastestThatCanRunAndNeverTheReference) {
   const auto found = find_ops("auto");
   ASSERT_TRUE(found.ok());
   EXPECT_FALSE((*found)->is_reference);
-  EXPECT_EQ((*found)->name, std::string(cpu_features().avx2 ? "avx2" : "scalar"));
+  const CpuFeatures cpu = cpu_features();
+  EXPECT_EQ((*found)->name, std::string(cpu.avx512_vnni ? "avx512vnni"
+                                        : cpu.avx2      ? "avx2"
+                                                        : "scalar"));
+}
+
+TEST(FindOps, AutoLeavesOutWhatNobodyTested) {
+  for (const Ops* ops : all_ops()) {
+    EXPECT_EQ(ops->is_tested, ops != &isa::kAvxVnniOps) << ops->name;
+  }
+  EXPECT_TRUE((*find_ops("auto"))->is_tested);
 }
 
 TEST(FindOps, RefusesAnUnknownNameAndListsTheKnownOnes) {
   const auto found = find_ops("sse9");
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, base::Code::kInvalidArgument);
-  for (const char* name : {"sse9", "auto", "reference", "scalar", "avx2"}) {
+  for (const char* name : {"sse9", "auto", "reference", "scalar", "avx2", "avxvnni", "avx512vl", "avx512vnni"}) {
     EXPECT_NE(found.error().message.find(name), std::string::npos) << found.error().message;
   }
 }
@@ -68,7 +78,8 @@ TEST(Tables, AForcedInstructionSetIsTheOneThatRuns) {
   // the same code twice; and each table has all of its eighteen.
   std::set<const void*> seen;
   size_t count = 0;
-  for (const Ops* ops : {&isa::kScalarOps, &isa::kAvx2Ops}) {
+  for (const Ops* ops : all_ops()) {
+    if (ops->is_reference) continue;
     const auto mine = functions(*ops);
     EXPECT_EQ(mine.size(), 18u) << ops->name;
     EXPECT_EQ(mine.count(nullptr), 0u) << ops->name;
