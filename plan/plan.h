@@ -4,12 +4,14 @@
 // of a KV head whose query heads lie on several ranks: those ranks each keep that head.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/exchange.h"
 #include "base/result.h"
 #include "model/model.h"
 
@@ -36,15 +38,16 @@ struct Range {
 
 /// What one rank owns of one layer.
 struct BlockShare {
-  Range heads;          // query heads
-  Range kv_heads;       // KV heads that these touch; empty without query heads
-  Range hidden;         // rows of the attention output and of the down projections
-  Range experts;        // rows of the router
-  Range width;          // rows of gate and up, of every expert or of the dense feed-forward
-  Range shared_width;   // the same of the shared experts
-  Range shared_router;  // the one row that weighs them; empty on all ranks but one
-  Range query_rank;     // rows of the compressed queries (latent attention)
-  Range latent;         // rows of the latent and of the rotated key part behind it
+  bool takes_part = false;  // as one of the layer's members; else everything is empty
+  Range heads;              // query heads
+  Range kv_heads;           // KV heads that these touch; empty without query heads
+  Range hidden;             // rows of the attention output and of the down projections
+  Range experts;            // rows of the router
+  Range width;              // rows of gate and up, of every expert or of the dense feed-forward
+  Range shared_width;       // the same of the shared experts
+  Range shared_router;      // the one row that weighs them; empty on all ranks but one
+  Range query_rank;         // rows of the compressed queries (latent attention)
+  Range latent;             // rows of the latent and of the rotated key part behind it
   /// An expert belongs to one rank as a whole, with all rows of gate, up and down; `width` is then
   /// the full width. The same on all ranks.
   bool whole_experts = false;
@@ -57,14 +60,23 @@ struct RankShare {
   Range vocabulary;                // rows of the token embedding and of the output matrix
 };
 
-/// Ranks as bits: rank r is bit r.
-using RankSet = uint64_t;
-
 struct Plan {
   Strategy strategy = Strategy::kRows;
-  std::vector<RankShare> ranks;  // [rank_count]
-  std::vector<RankSet> members;  // [layers] who has a share of it; others are not waited for
+  std::vector<RankShare> ranks;        // [rank_count]
+  std::vector<base::RankSet> members;  // [layers] who computes it; the others only wait for its end
   int rank_count() const { return static_cast<int>(ranks.size()); }
+  /// Whether a layer is the first, or the last, of a stage: layers with the same members.
+  bool begins_stage(size_t layer) const {
+    return layer == 0 || !(members[layer] == members[layer - 1]);
+  }
+  bool ends_stage(size_t layer) const {
+    return layer + 1 == members.size() || begins_stage(layer + 1);
+  }
+  /// Whether somebody takes no part in some layer.
+  bool has_stages() const {
+    return std::ranges::any_of(
+        members, [&](base::RankSet set) { return set != base::RankSet::range(0, rank_count()); });
+  }
 };
 
 struct SplitOptions {

@@ -72,7 +72,8 @@ std::vector<BlockShare> split_block(const model::ModelSpec& spec, const model::B
   const auto latent = rows(attention.latent ? attention.head_dim : 0);
   std::vector<BlockShare> out(shares.size());
   for (size_t rank = 0; rank < shares.size(); rank++) {
-    out[rank] = {.heads = heads[rank],
+    out[rank] = {.takes_part = true,
+                 .heads = heads[rank],
                  .kv_heads = kv_heads_of(heads[rank], attention),
                  .hidden = hidden[rank],
                  .experts = routed[rank],
@@ -145,12 +146,6 @@ base::Status check(const model::ModelSpec& spec, const SplitOptions& options,
   return {};
 }
 
-RankSet set_of(size_t begin, size_t end) {
-  RankSet set = 0;
-  for (size_t r = begin; r < end; r++) set |= RankSet{1} << r;
-  return set;
-}
-
 // All ranks share every layer.
 void split_all(const model::ModelSpec& spec, const SplitOptions& options,
                const std::vector<double>& shares, Plan& plan) {
@@ -164,7 +159,7 @@ void split_all(const model::ModelSpec& spec, const SplitOptions& options,
     }
     for (size_t rank = 0; rank < shares.size(); rank++)
       plan.ranks[rank].blocks[layer] = std::move(split[rank]);
-    plan.members.push_back(set_of(0, shares.size()));
+    plan.members.push_back(base::RankSet::range(0, options.rank_count));
   }
 }
 
@@ -187,7 +182,7 @@ void split_stages(const model::ModelSpec& spec, const SplitOptions& options,
       const auto l = static_cast<size_t>(layer);
       auto split = split_block(spec, spec.blocks[l], own);
       for (size_t r = begin; r < end; r++) plan.ranks[r].blocks[l] = std::move(split[r - begin]);
-      plan.members.push_back(set_of(begin, end));
+      plan.members.push_back(base::RankSet::range(static_cast<int>(begin), static_cast<int>(end)));
     }
   }
 }

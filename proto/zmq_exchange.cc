@@ -21,16 +21,21 @@ ZmqExchange::ZmqExchange(ZmqMesh& mesh, int threads) : mesh_(mesh), threads_(thr
   CHECK(threads >= 1 && threads <= base::kThreadsPerRankMax, threads, " threads");
 }
 
-base::Wait ZmqExchange::arrive_and_wait(uint64_t sequence, size_t bytes) {
-  CHECK(bytes <= slice_bytes_max(), "a slice of ", bytes, " bytes, at most ", slice_bytes_max());
+base::Wait ZmqExchange::arrive_and_wait(const base::Gather& gather) {
+  CHECK(gather.bytes <= slice_bytes_max(), "a slice of ", gather.bytes, " bytes, at most ",
+        slice_bytes_max());
+  CHECK(gather.members.contains(rank()), "rank ", rank(), " is no member of gather ",
+        gather.sequence);
   if (const base::Wait state = mesh_.state(); state != base::Wait::kOk) [[unlikely]] {
     return state;
   }
   // Release: my part of the slice. Acquire: the parts of those who came before me.
-  if (arrived_.fetch_add(1, std::memory_order_seq_cst) + 1 < threads_) return await_turn(sequence);
+  if (arrived_.fetch_add(1, std::memory_order_seq_cst) + 1 < threads_) {
+    return await_turn(gather.sequence);
+  }
   // The next arrivals come after the turn, which releases this store to them.
   arrived_.store(0, std::memory_order_relaxed);
-  return mesh_.gather(sequence, bytes);
+  return mesh_.gather(gather);
 }
 
 base::Wait ZmqExchange::await_turn(uint64_t sequence) {

@@ -1,11 +1,11 @@
 // The all-gather (base/exchange.h) and the step feed (base/step_feed.h) over ZeroMQ.
 //
-// Threads of a rank arrive on a counter; the last one sends the rank's slice to all peers and
-// receives theirs (proto/zmq_mesh.h), the others spin for a while, then sleep on the mesh's turn.
-// Sockets pass from thread to thread that way, with the counter and the mesh's mutex as fences. A
-// gather costs tens of microseconds, some twenty times what shared memory costs; the slices are the
-// same, so the tokens are.
-// The others learn of an abort by a message: a gather whose slices came before it still succeeds.
+// Threads of a rank arrive on a counter; the last one sends the rank's slice to all other members
+// and receives theirs (proto/zmq_mesh.h), the others spin for a while, then sleep on the mesh's
+// turn. Sockets pass from thread to thread that way, with the counter and the mesh's mutex as
+// fences. A gather costs tens of microseconds, some twenty times what shared memory costs; the
+// slices are the same, so the tokens are. The others learn of an abort by a message: a gather whose
+// slices came before it still succeeds.
 // Thread rule: arrive_and_wait() by exactly `threads` threads; everything else by any. Allocates
 // nothing itself; libzmq allocates a message for each one sent and received.
 #pragma once
@@ -29,7 +29,8 @@ class ZmqExchange final : public base::Exchange {
   const std::byte* incoming(uint64_t sequence, int rank) const override {
     return mesh_.incoming(sequence, rank);
   }
-  base::Wait arrive_and_wait(uint64_t sequence, size_t bytes) override;
+  using base::Exchange::arrive_and_wait;
+  base::Wait arrive_and_wait(const base::Gather& gather) override;
   void abort() override { mesh_.abort(); }
   std::string fault() const override { return mesh_.fault(); }
 

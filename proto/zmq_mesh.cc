@@ -51,7 +51,6 @@ ZmqMesh::ZmqMesh(const ZmqMeshOptions& options, Sockets sockets, int abort_descr
     : options_(options),
       abort_descriptor_(abort_descriptor),
       open_(options.first_sequence),
-      slice_limit_(options.first_sequence + 1),
       next_publish_(options.first_sequence),
       next_record_(options.first_sequence),
       next_own_read_(options.first_sequence),
@@ -61,10 +60,10 @@ ZmqMesh::ZmqMesh(const ZmqMeshOptions& options, Sockets sockets, int abort_descr
   own_[0] = own_[1] = lines_for(kHeader + slice);
   if (options.rank == 0) record_frame_ = lines_for(kHeader + options.record_bytes_max);
   for (auto& record : records_) record.reserve(options.record_bytes_max);
+  targets_.reserve(sockets.size());
   polled_.push_back({.fd = abort_descriptor_, .events = POLLIN, .revents = 0});
   for (size_t rank = 0; rank < sockets.size(); rank++) {
     if (!sockets[rank]) continue;
-    all_sockets_.push_back(sockets[rank].get());
     polled_.push_back({sockets[rank]->descriptor(), POLLIN, 0});
     polled_.push_back({sockets[rank]->link_descriptor(), POLLIN, 0});
     Peer peer;
@@ -95,7 +94,7 @@ std::string ZmqMesh::fault() const {
 const std::byte* ZmqMesh::incoming(uint64_t sequence, int rank) const {
   if (rank == options_.rank) return own_[sequence & 1].data()->bytes + kHeader;
   const auto index = static_cast<size_t>(rank < options_.rank ? rank : rank - 1);
-  return peers_[index].slots[sequence & 1].data()->bytes;
+  return peers_[index].slots[peers_[index].shown].data()->bytes;
 }
 
 // The first reason stands. Whoever sleeps, in poll or on the turn, looks again.
@@ -131,13 +130,17 @@ void ZmqMesh::tell_abort() {
   for (Peer& peer : peers_) (void)peer.socket->send(std::as_bytes(std::span(&header, 1)));
 }
 
-base::Wait ZmqMesh::send_frame(FrameKind kind, uint64_t sequence, std::span<std::byte> frame) {
+base::Wait ZmqMesh::send_frame(FrameKind kind, uint64_t sequence, const Outgoing& outgoing) {
   const FrameHeader header = make_header({options_.rank, options_.nonce}, kind, sequence,
-                                         frame.size() - sizeof(FrameHeader));
-  std::memcpy(frame.data(), &header, sizeof header);
-  if (peers_.empty()) return base::Wait::kOk;
+                                         outgoing.frame.size() - sizeof(FrameHeader));
+  std::memcpy(outgoing.frame.data(), &header, sizeof header);
+  targets_.clear();
+  for (const Peer& peer : peers_) {
+    if (outgoing.members.contains(peer.rank)) targets_.push_back(peer.socket.get());
+  }
+  if (targets_.empty()) return base::Wait::kOk;
   // Queues are longer than a peer can be behind: one that takes nothing is not there.
-  const PairSocket* refused = PairSocket::send_all(all_sockets_, frame);
+  const PairSocket* refused = PairSocket::send_all(targets_, outgoing.frame);
   if (refused == nullptr) return base::Wait::kOk;
   for (const Peer& peer : peers_) {
     if (peer.socket.get() == refused) return end(kLost + static_cast<uint32_t>(peer.rank));
@@ -179,7 +182,9 @@ base::Wait ZmqMesh::take(Peer& peer, std::span<const std::byte> message) {
 }
 
 base::Wait ZmqMesh::take_slice(Peer& peer, const Frame& frame) {
-  if (frame.sequence != peer.next_slice || frame.sequence == slice_limit_) {
+  const bool in_turn =
+      peer.awaited ? frame.sequence == open_ : !peer.is_ahead && frame.sequence >= peer.next_slice;
+  if (!in_turn) {
     return end_broken(base::cat("rank ", peer.rank, " sent slice ", frame.sequence, ", slice ",
                                 peer.next_slice, " is its next and gather ", open_, " ours"));
   }
@@ -188,9 +193,12 @@ base::Wait ZmqMesh::take_slice(Peer& peer, const Frame& frame) {
                                 " bytes, at most ", options_.slice_bytes_max, " are possible"));
   }
   if (!frame.payload.empty()) {
-    std::memcpy(peer.slots[frame.sequence & 1].data(), frame.payload.data(), frame.payload.size());
+    std::memcpy(peer.slots[1 - peer.shown].data(), frame.payload.data(), frame.payload.size());
   }
-  peer.next_slice++;
+  peer.next_slice = frame.sequence + 1;
+  if (peer.awaited) peer.shown = 1 - peer.shown;
+  peer.is_ahead = !peer.awaited;
+  peer.awaited = false;
   return base::Wait::kOk;
 }
 
@@ -241,21 +249,41 @@ base::Wait ZmqMesh::wait_while(Needs needs, base::TimeNs timeout_ns) {
   }
 }
 
-base::Wait ZmqMesh::gather(uint64_t sequence, size_t bytes) {
+// Shows the slices that are here already and notes which ones are awaited.
+base::Wait ZmqMesh::begin(const base::Gather& gather) {
+  open_ = gather.sequence;
+  for (Peer& peer : peers_) {
+    if (!gather.members.contains(peer.rank)) continue;
+    peer.awaited = !peer.is_ahead;
+    if (peer.awaited) continue;
+    if (peer.next_slice != gather.sequence + 1) {
+      return end_broken(base::cat("rank ", peer.rank, " sent slice ", peer.next_slice - 1,
+                                  " where that of gather ", gather.sequence, " was due"));
+    }
+    peer.shown = 1 - peer.shown;
+    peer.is_ahead = false;
+  }
+  return base::Wait::kOk;
+}
+
+base::Wait ZmqMesh::gather(const base::Gather& gather) {
   const std::lock_guard lock(mutex_);
   if (state() != base::Wait::kOk) return state();
-  CHECK(sequence == open_, "gather ", sequence, " comes again or too late");
-  // From here on nobody reads the slices of the gather before.
-  slice_limit_ = sequence + 2;
-  base::Wait wait =
-      send_frame(FrameKind::kSlice, sequence, {own_[sequence & 1].data()->bytes, kHeader + bytes});
+  const uint64_t left_out = gather.sequence - open_;
+  CHECK(gather.sequence >= open_, "gather ", gather.sequence, " comes again or too late");
+  CHECK(left_out == 0 || gather.bytes == 0, "gather ", gather.sequence,
+        " publishes a slice after others were left out");
+  base::Wait wait = begin(gather);
   if (wait != base::Wait::kOk) return wait;
-  wait = wait_while([&](const Peer& peer) { return peer.next_slice == sequence; },
-                    options_.wait.timeout_ns);
+  wait = send_frame(FrameKind::kSlice, gather.sequence,
+                    {.members = gather.members,
+                     .frame = {own_[gather.sequence & 1].data()->bytes, kHeader + gather.bytes}});
+  if (wait != base::Wait::kOk) return wait;
+  wait = wait_while([](const Peer& peer) { return peer.awaited; }, options_.wait.timeout_ns);
   if (wait == base::Wait::kTimeout) return end(kTimedOut);
   if (wait != base::Wait::kOk) return wait;
-  open_ = sequence + 1;
-  turn_.fetch_add(2, std::memory_order_release);
+  open_ = gather.sequence + 1;
+  turn_.fetch_add(static_cast<uint32_t>(left_out + 1) << 1, std::memory_order_release);
   turn_.notify_all();
   return base::Wait::kOk;
 }
@@ -273,7 +301,8 @@ base::Wait ZmqMesh::publish(uint64_t sequence, std::span<const std::byte> record
   std::byte* const frame = record_frame_.data()->bytes;
   if (!record.empty()) std::memcpy(frame + kHeader, record.data(), record.size());
   next_publish_++;
-  return send_frame(FrameKind::kRecord, sequence, {frame, kHeader + record.size()});
+  return send_frame(FrameKind::kRecord, sequence,
+                    {.members = everybody(), .frame = {frame, kHeader + record.size()}});
 }
 
 base::Wait ZmqMesh::read(uint64_t sequence, base::TimeNs slice_ns, std::vector<std::byte>& record) {

@@ -1,12 +1,15 @@
 // The connections of one rank to all others, and what has come through them: slices of gathers and
 // step records. The exchange and the step feed over ZeroMQ are two faces of one mesh.
 //
-//   socket to rank r ──► receive ──► check_frame ──► slice n + 1 ─► slots of r   │ even │ odd │
-//                                               ├──► record k     ─► records     │ even │ odd │
+//   socket to rank r ──► receive ──► check_frame ──► next slice ─► slots of r   │ shown │ next │
+//                                               ├──► record k   ─► records     │ even  │ odd  │
 //                                               └──► abort, or anything wrong: the group ends
 //
-// Whatever is there is received whenever somebody waits, so an abort is never hidden behind data: a
-// peer can be at most one slice and two records ahead. A wait sleeps in poll(2) on all sockets,
+// Two ranks send each other a slice in every gather that has both as members, and nothing in
+// others, so their numbers may jump, but a slice that is awaited has the number of the gather, and
+// one that comes before its gather is the only one. Whatever is there is received whenever somebody
+// waits, so an abort is never hidden behind data: a peer can be at most one slice and two records
+// ahead. A wait sleeps in poll(2) on all sockets,
 // their monitors and a descriptor that abort() makes readable. Buffers are made at the start; per
 // message libzmq allocates one (its own, freed by its own thread), nothing else is allocated.
 // Thread rule: any thread, under the mutex inside; gathers one after the other.
@@ -63,14 +66,14 @@ class ZmqMesh {
   std::byte* outgoing(uint64_t sequence) { return own_[sequence & 1].data()->bytes + kHeader; }
   const std::byte* incoming(uint64_t sequence, int rank) const;
 
-  /// Sends own slice `sequence` and returns when the slices of all others are there. REQUIRES: the
-  /// next gather, and nobody reads incoming(sequence - 1) any more.
-  base::Wait gather(uint64_t sequence, size_t bytes);
+  /// Sends own slice and returns when those of all members are there. REQUIRES: the next gather of
+  /// this rank, and nobody reads slices of the one before any more.
+  base::Wait gather(const base::Gather& gather);
   // As in base/step_feed.h.
   base::Wait publish(uint64_t sequence, std::span<const std::byte> record);
   base::Wait read(uint64_t sequence, base::TimeNs slice_ns, std::vector<std::byte>& record);
 
-  /// Changes by 2 with every finished gather, and becomes odd when the group ends: threads of this
+  /// Twice the number after the last finished gather, and odd when the group ends: threads of this
   /// rank wait on it for the one that gathers. Release; acquire to see the slices.
   std::atomic<uint32_t>& turn() { return turn_; }
 
@@ -83,10 +86,13 @@ class ZmqMesh {
   struct Peer {
     int rank = 0;
     std::unique_ptr<PairSocket> socket;
-    uint64_t next_slice = 0;  // that it has not sent
+    uint64_t next_slice = 0;  // after the last one that it has sent
+    bool awaited = false;     // by the gather in progress
+    bool is_ahead = false;    // its last slice is of a gather that we have not begun
+    size_t shown = 0;         // the slot of its slice of the last gather it shared with us
     uint64_t next_read = 0;   // record that it has not read; kept by the leader
     bool down = false;
-    Lines slots[2];
+    Lines slots[2];  // what comes goes into the one that is not shown
   };
 
   ZmqMesh(const ZmqMeshOptions& options, Sockets sockets, int abort_descriptor);
@@ -98,9 +104,15 @@ class ZmqMesh {
   base::Wait receive_all();
   base::Wait take(Peer& peer, std::span<const std::byte> message);
   base::Wait take_slice(Peer& peer, const Frame& frame);
+  base::Wait begin(const base::Gather& gather);
   base::Wait take_record(Peer& peer, const Frame& frame);
   void sleep(base::TimeNs ns);
-  base::Wait send_frame(FrameKind kind, uint64_t sequence, std::span<std::byte> frame);
+  struct Outgoing {
+    base::RankSet members;  // the peers among them get it
+    std::span<std::byte> frame;
+  };
+  base::Wait send_frame(FrameKind kind, uint64_t sequence, const Outgoing& outgoing);
+  base::RankSet everybody() const { return base::RankSet::range(0, options_.ranks); }
   base::Wait end(uint32_t reason);
   base::Wait end_broken(std::string what);
   void tell_abort();
@@ -111,14 +123,13 @@ class ZmqMesh {
 
   // Under the mutex.
   mutable std::mutex mutex_;
-  std::vector<Peer> peers_;  // of the other ranks, ascending
-  std::vector<PairSocket*> all_sockets_;
+  std::vector<Peer> peers_;            // of the other ranks, ascending
+  std::vector<PairSocket*> targets_;   // of the frame that is sent; has room for all
   std::vector<pollfd> polled_;         // abort, then a socket and a monitor of each peer
   Lines own_[2];                       // [header, slice] as it is sent
   Lines record_frame_;                 // [header, record]; of the leader
   std::vector<std::byte> records_[2];  // received and not read
   uint64_t open_ = 0;                  // the gather that is next or in progress
-  uint64_t slice_limit_ = 0;           // first slice that may not come yet
   uint64_t next_publish_ = 0, next_record_ = 0, next_own_read_ = 0;
   std::string fault_;
   bool abort_told_ = false;

@@ -99,34 +99,37 @@ Counter& ShmExchange::generation(int rank) const {
       reinterpret_cast<Counter*>(regions_[static_cast<size_t>(rank)] + kCounterOffset));
 }
 
-base::Wait ShmExchange::arrive_and_wait(uint64_t sequence, size_t bytes) {
-  CHECK(bytes <= shape_.slice_bytes_max, "a slice of ", bytes, " bytes, at most ",
+base::Wait ShmExchange::arrive_and_wait(const base::Gather& gather) {
+  CHECK(gather.bytes <= shape_.slice_bytes_max, "a slice of ", gather.bytes, " bytes, at most ",
         shape_.slice_bytes_max);
+  CHECK(gather.members.contains(rank_), "rank ", rank_, " is no member of gather ",
+        gather.sequence);
   if (const base::Wait state = signals_.state(); state != base::Wait::kOk) [[unlikely]] {
     return state;
   }
   // Release: my part of the slice. Acquire: the parts of those who came before me.
   const bool last = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == shape_.threads;
-  if (last) publish(sequence);
+  if (last) publish(gather);
   WaitBudget budget(wait_);
-  const uint32_t target = number_of(sequence);
   if (!last) {
-    const base::Wait wait = await_all(target, budget);
+    const base::Wait wait = await_members(gather, budget);
     if (budget.sleeps > 0) sleeps_.fetch_add(budget.sleeps, std::memory_order_relaxed);
     return wait;
   }
   const base::TimeNs begin = base::SteadyClock().now();
-  const base::Wait wait = await_all(target, budget);
+  const base::Wait wait = await_members(gather, budget);
   if (budget.sleeps > 0) sleeps_.fetch_add(budget.sleeps, std::memory_order_relaxed);
   wait_ns_.fetch_add(base::SteadyClock().now() - begin, std::memory_order_relaxed);
   return wait;
 }
 
-void ShmExchange::publish(uint64_t sequence) {
+void ShmExchange::publish(const base::Gather& gather) {
   Counter& own = generation(rank_);
-  const uint32_t number = number_of(sequence);
-  CHECK(!reached(own.value.load(std::memory_order_relaxed), number), "gather ", sequence,
-        " comes again or too late");
+  const uint32_t number = number_of(gather.sequence);
+  const uint32_t before = own.value.load(std::memory_order_relaxed);
+  CHECK(!reached(before, number), "gather ", gather.sequence, " comes again or too late");
+  CHECK(number - before == 1 || gather.bytes == 0, "gather ", gather.sequence,
+        " publishes a slice after others were left out");
   // Relaxed: the next arrivals come after raise() below, which releases this store to them.
   arrived_.store(0, std::memory_order_relaxed);
   gathers_.fetch_add(1, std::memory_order_relaxed);
@@ -134,9 +137,11 @@ void ShmExchange::publish(uint64_t sequence) {
 }
 
 // Starts behind the own rank, so that ranks do not all pull the same line at once.
-base::Wait ShmExchange::await_all(uint32_t target, WaitBudget& budget) {
+base::Wait ShmExchange::await_members(const base::Gather& gather, WaitBudget& budget) {
+  const uint32_t target = number_of(gather.sequence);
   for (int i = 1; i <= shape_.ranks; ++i) {
     const int peer = (rank_ + i) % shape_.ranks;
+    if (!gather.members.contains(peer)) continue;
     const base::Wait wait = await(generation(peer), target, signals_, budget);
     if (wait != base::Wait::kOk) return wait;
   }

@@ -5,9 +5,10 @@
 //   | header   | generation   | slice, even gather | odd gather    |      S = slice, whole lines
 //
 // Threads of a rank arrive on a counter of their process; the last one raises the rank's
-// generation. Every thread then awaits the generation of every rank, its own too, so a gather is
-// also a barrier of the whole group. Two slices suffice: a rank can be one gather ahead of a thread
-// that still reads, never two, because its next publication needs that thread's arrival.
+// generation. Every thread then awaits the generation of every member, its own too, so a gather is
+// also a barrier of its members. A generation is the number of the rank's last gather; those that
+// it left out it passes over, which nobody sees: members of a gather only wait for members, and one
+// that is past the number has taken part. base/exchange.h says why two slices suffice.
 //
 // Each rank has its own object over the same memory: ranks may be processes or threads.
 // Thread rule: arrive_and_wait() by exactly shape.threads threads; everything else by any.
@@ -41,7 +42,7 @@ struct GroupNonce {
 struct ExchangeStats {
   uint64_t gathers = 0;
   uint64_t sleeps = 0;  // futex sleeps of all threads of this rank
-  int64_t wait_ns = 0;  // from the rank's last arrival to the arrival of all ranks
+  int64_t wait_ns = 0;  // from the rank's last arrival to that of all members
 };
 
 class ShmExchange final : public base::Exchange {
@@ -77,7 +78,8 @@ class ShmExchange final : public base::Exchange {
   const std::byte* incoming(uint64_t sequence, int rank) const override {
     return slice(sequence, rank);
   }
-  base::Wait arrive_and_wait(uint64_t sequence, size_t bytes) override;
+  using base::Exchange::arrive_and_wait;
+  base::Wait arrive_and_wait(const base::Gather& gather) override;
   void abort() override;
 
   ExchangeStats stats() const;
@@ -87,8 +89,8 @@ class ShmExchange final : public base::Exchange {
   std::byte* slice(uint64_t sequence, int rank) const {
     return regions_[static_cast<size_t>(rank)] + kSlicesOffset + (sequence & 1) * slice_stride_;
   }
-  void publish(uint64_t sequence);
-  base::Wait await_all(uint32_t target, WaitBudget& budget);
+  void publish(const base::Gather& gather);
+  base::Wait await_members(const base::Gather& gather, WaitBudget& budget);
 
   static constexpr size_t kSlicesOffset = 4096;
 

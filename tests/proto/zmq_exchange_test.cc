@@ -190,6 +190,26 @@ TEST(ZmqExchange, SlicesFurtherAheadThanPossibleAreRefused) {
   }
 }
 
+// Numbers that both leave out may be many, but both have to mean the same gather.
+TEST(ZmqExchange, SlicesOfOtherGathersThanOursAreRefused) {
+  const auto alone = base::RankSet::range(0, 1);
+  for (const uint64_t theirs : {uint64_t{5}, uint64_t{4}, ~uint64_t{0}}) {
+    Pair pair(0);
+    ZmqExchange& exchange = pair.group->exchange();
+    pair.hostile.send(frame(pair.hostile.stamp(), FrameKind::kSlice, 0, 64));
+    ASSERT_EQ(exchange.arrive_and_wait(0, 64), Wait::kOk);
+    // Before our gather, or in the middle of it.
+    pair.hostile.send(frame(pair.hostile.stamp(), FrameKind::kSlice, theirs, 128));
+    ASSERT_EQ(exchange.arrive_and_wait({.sequence = 1, .bytes = 64, .members = alone}), Wait::kOk);
+    const Wait wait = exchange.arrive_and_wait(5, 0);
+    EXPECT_EQ(wait, theirs == 5 ? Wait::kOk : Wait::kBroken) << theirs;
+    if (theirs != 5) {
+      EXPECT_NE(exchange.fault().find(base::cat("sent slice ", theirs)), std::string::npos)
+          << exchange.fault();
+    }
+  }
+}
+
 TEST(ZmqExchange, LiesToAFollowerAreRefused) {
   const std::vector<Lie> lies = {
       {"record 1 of 10 bytes, record 0",

@@ -160,6 +160,104 @@ TEST_P(ExchangeContract, GathersArriveWholeForAllShapes) {
   }
 }
 
+/// Who takes part in which gather: what a walk through stages asks for.
+class Stages {
+ public:
+  /// `rounds` times: a gather of all, for each stage some of its own and one of all.
+  Stages(int ranks, int stages, uint64_t rounds) : ranks_(ranks) {
+    uint64_t draw = 0;
+    for (uint64_t round = 0; round < rounds; ++round) {
+      members_.push_back(all());
+      for (int stage = 0; stage < stages; ++stage) {
+        const auto own = base::RankSet::range(ranks * stage / stages, ranks * (stage + 1) / stages);
+        members_.insert(members_.end(), word_of(draw++, 0, 0) % 5, own);
+        members_.push_back(all());
+      }
+    }
+  }
+  uint64_t count() const { return members_.size(); }
+  base::RankSet members(uint64_t n) const { return members_[n]; }
+  /// A rank that has left out numbers publishes nothing.
+  bool publishes(uint64_t n, int rank) const { return n == 0 || members_[n - 1].contains(rank); }
+  /// Whether `reader` may read the slice of `rank`: it takes part in that one's next gather.
+  bool reads(uint64_t n, int reader, int rank) const {
+    if (!members_[n].contains(rank)) return false;
+    do ++n;
+    while (n < count() && !members_[n].contains(rank));
+    return n == count() || members_[n].contains(reader);
+  }
+
+ private:
+  base::RankSet all() const { return base::RankSet::range(0, ranks_); }
+
+  const int ranks_;
+  std::vector<base::RankSet> members_;
+};
+
+/// One thread's walk; how many words are wrong, or nothing if a gather failed.
+std::optional<size_t> walk(base::Exchange& exchange, const Shape& shape, int thread,
+                           const Stages& stages) {
+  const int rank = exchange.rank();
+  const auto words = [&](uint64_t n, int r) {
+    return stages.publishes(n, r) ? words_of(shape, n, r) : 0;
+  };
+  size_t wrong = 0;
+  for (uint64_t n = 0; n < stages.count(); ++n) {
+    if (!stages.members(n).contains(rank)) continue;
+    auto* out = reinterpret_cast<uint32_t*>(exchange.outgoing(n));
+    const size_t own = words(n, rank);
+    for (auto i = static_cast<size_t>(thread); i < own; i += static_cast<size_t>(shape.threads))
+      out[i] = word_of(n, rank, i);
+    const base::Gather gather = {
+        .sequence = n, .bytes = own * sizeof(uint32_t), .members = stages.members(n)};
+    if (exchange.arrive_and_wait(gather) != Wait::kOk) return std::nullopt;
+    // Now and then a thread reads late.
+    if (word_of(n, rank, 1000) % 4 == 0) std::this_thread::yield();
+    for (int peer = 0; peer < shape.ranks; ++peer) {
+      if (!stages.reads(n, rank, peer)) continue;
+      const auto* in = reinterpret_cast<const uint32_t*>(exchange.incoming(n, peer));
+      for (size_t i = 0; i < words(n, peer); ++i) wrong += in[i] != word_of(n, peer, i);
+    }
+  }
+  return wrong;
+}
+
+TEST_P(ExchangeContract, StagesMeetAloneAndAtTheirEnds) {
+  struct Case {
+    int ranks, stages, threads;
+  };
+  for (const Case& one :
+       {Case{2, 2, 1}, Case{2, 2, 2}, Case{3, 3, 1}, Case{4, 2, 1}, Case{5, 3, 2}, Case{3, 1, 1}}) {
+    SCOPED_TRACE(base::cat(one.ranks, " ranks, ", one.stages, " stages x ", one.threads));
+    const Shape shape{one.ranks, one.threads, 512};
+    const Stages stages(one.ranks, one.stages, 60);
+    const auto group = make(shape);
+    std::atomic<uint64_t> wrong{0}, failed{0};
+    run_threads(shape, [&](int rank, int thread) {
+      const auto result = walk(group->exchange(rank), shape, thread, stages);
+      result ? wrong += *result : failed++;
+    });
+    EXPECT_EQ(failed, 0u);
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+
+// Members wait for members only: the third rank never comes.
+TEST_P(ExchangeContract, OthersAreNotWaitedFor) {
+  const Shape shape{3};
+  const auto group = make(shape);
+  run_threads(shape, [&](int rank, int) {
+    if (rank == 2) return;
+    base::Exchange& exchange = group->exchange(rank);
+    for (uint64_t n = 0; n < 20; ++n) {
+      const auto members =
+          n % 3 == 0 ? base::RankSet::range(rank, rank + 1) : base::RankSet::range(0, 2);
+      EXPECT_EQ(exchange.arrive_and_wait({.sequence = n, .bytes = 64, .members = members}),
+                Wait::kOk);
+    }
+  });
+}
+
 TEST_P(ExchangeContract, NumbersWrapIn32Bits) {
   for (const uint64_t middle : {uint64_t{1} << 31, uint64_t{1} << 32}) {
     Shape shape{2, 2, 64};
@@ -180,10 +278,13 @@ TEST_P(ExchangeContract, SlicesAreAlignedAndApart) {
   EXPECT_EQ(exchange.rank(), 1);
   EXPECT_EQ(exchange.rank_count(), 3);
   EXPECT_EQ(exchange.slice_bytes_max(), 100u);
+  EXPECT_EQ(exchange.outgoing(0), exchange.outgoing(2));
   std::vector<const std::byte*> begins;
   for (uint64_t sequence = 0; sequence < 2; ++sequence) {
+    run_threads({3}, [&](int rank, int) {
+      EXPECT_EQ(group->exchange(rank).arrive_and_wait(sequence, 0), Wait::kOk);
+    });
     EXPECT_EQ(exchange.outgoing(sequence), exchange.incoming(sequence, 1));
-    EXPECT_EQ(exchange.outgoing(sequence), exchange.outgoing(sequence + 2));
     for (int rank = 0; rank < 3; ++rank) begins.push_back(exchange.incoming(sequence, rank));
   }
   std::sort(begins.begin(), begins.end());
@@ -376,6 +477,11 @@ TEST_P(ExchangeContract, RefusesOurBugs) {
         (void)group->exchange(0).arrive_and_wait(0, 64);
       },
       "gather 0 comes again");
+  EXPECT_DEATH((void)make({1})->exchange(0).arrive_and_wait(1, 64),
+               "gather 1 publishes a slice after others were left out");
+  EXPECT_DEATH((void)make({2})->exchange(0).arrive_and_wait(
+                   {.sequence = 0, .bytes = 0, .members = base::RankSet::range(1, 2)}),
+               "rank 0 is no member of gather 0");
   EXPECT_DEATH((void)make({1})->feed(0).publish(1, {}), "record 1 is not the next");
   EXPECT_DEATH((void)make({1})->feed(0).publish(0, std::vector<std::byte>(301)),
                "a record of 301 bytes");
