@@ -68,6 +68,7 @@ kernels::RopeSpec rope_spec(const model::Rope& rope, const float* factors) {
     case model::RopeScaling::kNone: spec.scaling = kernels::RopeScaling::kNone; break;
     case model::RopeScaling::kLinear: spec.scaling = kernels::RopeScaling::kLinear; break;
     case model::RopeScaling::kYarn: spec.scaling = kernels::RopeScaling::kYarn; break;
+    case model::RopeScaling::kLong: spec.scaling = kernels::RopeScaling::kLong; break;
   }
   spec.factor = static_cast<double>(rope.factor);
   spec.original_context = rope.original_context;
@@ -78,6 +79,12 @@ kernels::RopeSpec rope_spec(const model::Rope& rope, const float* factors) {
   spec.beta_slow = static_cast<double>(rope.beta_slow);
   if (factors != nullptr) spec.factors.assign(factors, factors + rope.dims / 2);
   return spec;
+}
+
+// LongRoPE has other factors for sequences that may outgrow what it was first trained on.
+const float* rope_factors(const Weights& weights, const model::Rope& rope, int64_t context) {
+  const bool is_long = rope.scaling == model::RopeScaling::kLong && context > rope.original_context;
+  return is_long ? weights.rope_factors_long : weights.rope_factors;
 }
 
 bool same_rope(const model::Rope& a, const model::Rope& b) {
@@ -168,7 +175,8 @@ Rank::Rank(const RankOptions& o)
     while (!same_rope(spec.blocks[first].attention.rope, rope)) first++;
     if (first == layer) {
       rope_table_of.push_back(static_cast<int>(rope_tables.size()));
-      rope_tables.emplace_back(rope_spec(rope, o.weights->rope_factors));
+      rope_tables.emplace_back(
+          rope_spec(rope, rope_factors(*o.weights, rope, o.shape.context)));
       rope_pairs_max = std::max<int64_t>(rope_pairs_max, rope.dims / 2);
     } else {
       rope_table_of.push_back(rope_table_of[first]);

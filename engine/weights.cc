@@ -200,6 +200,7 @@ WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
                       kernels::layout_for(model.output->type, ops) == kernels::Layout::kRows;
   map.output = shared ? map.token_embedding : builder.add_rows(model.output, share.vocabulary);
   map.rope_factors = builder.add_vector(model.rope_factors);
+  map.rope_factors_long = builder.add_vector(model.rope_factors_long);
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
     const model::Block& block = model.spec.blocks[layer];
     const auto map_of = block.attention.latent ? map_latent_attention : map_attention;
@@ -243,6 +244,7 @@ Weights bind_weights(const WeightMap& map, const std::byte* base) {
   weights.output_norm = bind.vector(map.output_norm);
   weights.output = bind.matrix(map.output);
   weights.rope_factors = bind.vector(map.rope_factors);
+  weights.rope_factors_long = bind.vector(map.rope_factors_long);
   for (const BlockSlices& s : map.blocks) {
     weights.blocks.push_back({.attention_norm = bind.vector(s.attention_norm),
                               .ffn_norm = bind.vector(s.ffn_norm),

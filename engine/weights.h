@@ -60,7 +60,8 @@ struct BlockSlices {
 struct WeightMap {
   std::vector<WeightSlice> slices;  // in the order of their offsets
   std::vector<BlockSlices> blocks;
-  int token_embedding = -1, output_norm = -1, output = -1, rope_factors = -1;
+  int token_embedding = -1, output_norm = -1, output = -1;
+  int rope_factors = -1, rope_factors_long = -1;
   uint64_t bytes = 0;  // of all slices
 };
 
@@ -126,7 +127,8 @@ struct Weights {
   Matrix token_embedding;               // own vocabulary rows, layout kRows
   const float* output_norm = nullptr;   // [hidden]
   Matrix output;                        // own vocabulary rows
-  const float* rope_factors = nullptr;  // [rope dims / 2] or nullptr
+  // [rope dims / 2] or nullptr
+  const float *rope_factors = nullptr, *rope_factors_long = nullptr;
   std::vector<BlockWeights> blocks;
 };
 

@@ -164,6 +164,8 @@ RopeTable::RopeTable(const RopeSpec& spec) : dims_(spec.dims), magnitude_(1) {
     high = std::min(n - 1, std::ceil(pair_with_turns(spec.beta_slow)));
   }
 
+  if (spec.scaling == RopeScaling::kLong) magnitude_ = spec.attention_factor;
+
   frequencies_.reserve(pairs);
   for (size_t i = 0; i < pairs; ++i) {
     const double index = static_cast<double>(i);

@@ -26,7 +26,7 @@ inline constexpr double kAngleMax = 2097152;  // 2^21
 SinCos sincos_f64(double x);
 
 /// Scaling of rotary embeddings.
-enum class RopeScaling : uint32_t { kNone, kLinear, kYarn };
+enum class RopeScaling : uint32_t { kNone, kLinear, kYarn, kLong };
 struct RopeSpec {
   int dims = 0;  // rotated elements of a head, even
   double base = 10000;
@@ -34,7 +34,7 @@ struct RopeSpec {
   double factor = 1;             // context extension, >= 1
   int64_t original_context = 0;  // positions trained on, for YaRN
   double ext_factor = 1;         // YaRN: share of extrapolation
-  double attention_factor = 1;   // YaRN: multiplies cos and sin, with
+  double attention_factor = 1;   // YaRN, LongRoPE: multiplies cos and sin; YaRN's also with
   double magnitude_log = 0.1;    // 1 + magnitude_log * ln(factor)
   double beta_fast = 32;
   double beta_slow = 1;
@@ -42,7 +42,7 @@ struct RopeSpec {
 };
 
 /// Angles per position, prepared once. YaRN: Peng et al., arXiv 2309.00071, with the ramp's ends
-/// rounded outwards.
+/// rounded outwards. LongRoPE (arXiv 2402.13753) is its factors.
 class RopeTable {
  public:
   explicit RopeTable(const RopeSpec& spec);

@@ -45,6 +45,18 @@ Status read_yarn(const Keys& keys, Rope& rope) {
   return {};
 }
 
+Status read_long(const Keys& keys, int64_t context, Rope& rope) {
+  constexpr std::string_view kOriginal = "rope.scaling.original_context_length";
+  if (!keys.has(kOriginal)) return keys.broken(kOriginal, "is missing, which LongRoPE needs");
+  if (rope.original_context > context) {
+    return keys.broken(kOriginal, cat("is ", rope.original_context, ", above ",
+                                      keys.name("context_length"), " ", context));
+  }
+  rope.factor = 1;  // it is in the factors of the pairs
+  ASSIGN_OR_RETURN(rope.attention_factor, keys.positive_or("rope.scaling.attn_factor", 1));
+  return {};
+}
+
 Status read_rope_scaling(const Keys& keys, int64_t context, Rope& rope) {
   ASSIGN_OR_RETURN(rope.factor, keys.positive_or("rope.scaling.factor", 1));
   if (!keys.has("rope.scaling.factor")) {
@@ -69,8 +81,12 @@ Status read_rope_scaling(const Keys& keys, int64_t context, Rope& rope) {
     rope.scaling = RopeScaling::kYarn;
     return read_yarn(keys, rope);
   }
-  return keys.unsupported("rope.scaling.type",
-                          cat("is '", printable(type), "'; known are none, linear, yarn"));
+  if (type == "longrope") {
+    rope.scaling = RopeScaling::kLong;
+    return read_long(keys, context, rope);
+  }
+  return keys.unsupported("rope.scaling.type", cat("is '", printable(type),
+                                                   "'; known are none, linear, yarn, longrope"));
 }
 
 /// `shared` holds what does not depend on the head size.

@@ -54,7 +54,7 @@ struct Directory {
 base::Result<Directory> read_directory(const std::string& path);
 
 enum class RopeStyle { kInterleaved, kHalves };
-enum class RopeScaling { kNone, kLinear, kYarn };
+enum class RopeScaling { kNone, kLinear, kYarn, kLong };
 struct Rope {
   RopeStyle style = RopeStyle::kHalves;
   int dims = 0;  // rotated elements of a head; 0: positions do not turn this layer's heads
@@ -216,7 +216,9 @@ struct Model {
   const TensorInfo* token_embedding = nullptr;
   const TensorInfo* output_norm = nullptr;
   const TensorInfo* output = nullptr;        // the token embedding itself if tied
-  const TensorInfo* rope_factors = nullptr;  // rope_freqs.weight
+  const TensorInfo* rope_factors = nullptr;  // rope_freqs.weight; of LongRoPE the short ones
+  /// Of LongRoPE, in the place of those where a sequence may be longer than its original context.
+  const TensorInfo* rope_factors_long = nullptr;
   std::vector<BlockTensors> blocks;
 };
 

@@ -186,13 +186,19 @@ Status ModelBuilder::bind_rope_factors() {
   for (const Block& block : model_.spec.blocks) {
     if (dims == 0) dims = block.attention.rope.dims;
   }
-  ASSIGN_OR_RETURN(model_.rope_factors, optional_vector("rope_freqs.weight", dims / 2,
-                                                        keys_.name("rope.dimension_count")));
+  const std::string key = keys_.name("rope.dimension_count");
+  if (!model_.spec.blocks.empty() &&
+      model_.spec.blocks[0].attention.rope.scaling == RopeScaling::kLong) {
+    ASSIGN_OR_RETURN(model_.rope_factors, vector("rope_factors_short.weight", dims / 2, key));
+    ASSIGN_OR_RETURN(model_.rope_factors_long, vector("rope_factors_long.weight", dims / 2, key));
+  } else {
+    ASSIGN_OR_RETURN(model_.rope_factors, optional_vector("rope_freqs.weight", dims / 2, key));
+  }
   if (model_.rope_factors == nullptr) return {};
   for (const Block& block : model_.spec.blocks) {
     if (block.attention.rope.dims != 0 && block.attention.rope.dims != dims) {
-      return Error{Code::kUnsupported,
-                   "tensor 'rope_freqs.weight' goes with layers of different rope dimensions"};
+      return Error{Code::kUnsupported, cat("tensor '", model_.rope_factors->name,
+                                           "' goes with layers of different rope dimensions")};
     }
   }
   return {};

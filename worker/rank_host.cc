@@ -133,12 +133,14 @@ base::Status RankHost::check_rope() const {
     }
   }
   const engine::Weights weights = engine::bind_weights(map_, weights_->arena.data(0));
-  for (int64_t i = 0; weights.rope_factors != nullptr && i < model_.rope_factors->row_length();
-       i++) {
-    if (!fits(weights.rope_factors[i])) {
-      return error(model_.rope_factors->name, weights.rope_factors[i]);
+  const auto check = [&](const model::TensorInfo* tensor, const float* factors) -> base::Status {
+    for (int64_t i = 0; tensor != nullptr && i < tensor->row_length(); i++) {
+      if (!fits(factors[i])) return error(tensor->name, factors[i]);
     }
-  }
+    return {};
+  };
+  RETURN_IF_ERROR(check(model_.rope_factors, weights.rope_factors));
+  RETURN_IF_ERROR(check(model_.rope_factors_long, weights.rope_factors_long));
   return {};
 }
 

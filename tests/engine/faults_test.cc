@@ -360,6 +360,35 @@ TEST(Metadata, OtherClothesGiveEqualBits) {
   expect_equal_logits(run_file(file, tokens, {}), original);
 }
 
+// LongRoPE divides frequencies by short factors, or, where a sequence may outgrow the original
+// context, by long ones: then the file is as one whose factors are those.
+TEST(Metadata, LongRopeTakesTheFactorsOfTheContext) {
+  const GoldenCase one = golden_case("llama-rope-factors-f16");
+  const auto& tokens = one.reference[1].tokens;
+  const GgufFile plain = model_test::read_gguf(one.path);
+  const auto with_factors = [&](float step) {
+    GgufFile file = plain;
+    std::span<float> factors = file.tensor("rope_freqs.weight").floats();
+    for (size_t i = 0; i < factors.size(); i++) factors[i] = 1 + step * static_cast<float>(i);
+    return file;
+  };
+  GgufFile file = with_factors(0.125F);
+  file.set("llama.rope.scaling.type", model_test::text("longrope"));
+  file.set("llama.rope.scaling.original_context_length", model_test::u32(96));
+  file.tensor("rope_freqs.weight").name = "rope_factors_short.weight";
+  auto long_factors = with_factors(0.75F).tensor("rope_freqs.weight");
+  long_factors.name = "rope_factors_long.weight";
+  file.tensors.push_back(long_factors);
+
+  const auto shorter = run_file(file, tokens, {.ranks = 2, .context = 96});
+  const auto longer = run_file(file, tokens, {.context = 97});
+  expect_equal_logits(shorter, run_file(with_factors(0.125F), tokens, {}));
+  expect_equal_logits(longer, run_file(with_factors(0.75F), tokens, {}));
+  EXPECT_NE(shorter->last(), longer->last());
+  file.set("llama.rope.scaling.attn_factor", model_test::f32(1.5F));
+  EXPECT_NE(run_file(file, tokens, {.context = 97})->last(), longer->last());
+}
+
 // Whether weights of chosen experts are normalised: the family's default, unless the key says.
 TEST(Metadata, ExpertWeightsNormFollowsTheFamilyUnlessGiven) {
   for (const auto& [name, prefix, by_default] :

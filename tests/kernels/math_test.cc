@@ -217,6 +217,12 @@ std::vector<RopeCase> rope_cases() {
         .factor = 2,
         .original_context = 2048,
         .factors = factors}},
+      {"long",
+       {.dims = 64,
+        .scaling = RopeScaling::kLong,
+        .original_context = 4096,
+        .attention_factor = 1.19,
+        .factors = factors}},
   };
 }
 
@@ -227,7 +233,7 @@ long double frequency_by_definition(const RopeSpec& spec, int i) {
   const auto factor = static_cast<long double>(spec.factor);
   long double extrapolated = std::pow(base, -2 * static_cast<long double>(i) / n);
   if (!spec.factors.empty()) extrapolated /= spec.factors[static_cast<size_t>(i)];
-  if (spec.scaling == RopeScaling::kNone) return extrapolated;
+  if (spec.scaling == RopeScaling::kNone || spec.scaling == RopeScaling::kLong) return extrapolated;
   const long double interpolated = extrapolated / factor;
   if (spec.scaling == RopeScaling::kLinear) return interpolated;
   const auto turns_at = [&](double turns) {
@@ -253,6 +259,7 @@ TEST(RopeTable, MatchesTheFormulas) {
       magnitude = rope.spec.attention_factor *
                   (1 + 0.1L * std::log(static_cast<long double>(rope.spec.factor)));
     }
+    if (rope.spec.scaling == RopeScaling::kLong) magnitude = rope.spec.attention_factor;
     for (const int64_t position : {0, 1, 2, 17, 4095, 4096, 131071, 1048575, 1048576}) {
       table.angles(position, cos.data(), sin.data());
       for (size_t i = 0; i < pairs; ++i) {

@@ -296,6 +296,24 @@ TEST(RopeScalingKeys, AreRead) {
   EXPECT_EQ(rope().beta_slow, 2);
 }
 
+TEST(RopeScalingKeys, LongRopeHasFactorsForTwoLengths) {
+  GgufFile file = tiny_model("llama");
+  file.set("llama.rope.scaling.type", text("longrope"));
+  file.set("llama.rope.scaling.factor", f32(4));
+  file.set("llama.rope.scaling.original_context_length", u32(32));
+  file.set("llama.rope.scaling.attn_factor", f32(1.25F));
+  file.add_f32("rope_factors_short.weight", {4});
+  file.add_f32("rope_factors_long.weight", {4});
+  const Model model = load(file);
+  const model::Rope& rope = model.spec.blocks[1].attention.rope;
+  EXPECT_EQ(rope.scaling, RopeScaling::kLong);
+  EXPECT_EQ(rope.factor, 1);
+  EXPECT_EQ(rope.original_context, 32);
+  EXPECT_EQ(rope.attention_factor, 1.25F);
+  EXPECT_EQ(model.rope_factors->name, "rope_factors_short.weight");
+  EXPECT_EQ(model.rope_factors_long->name, "rope_factors_long.weight");
+}
+
 TEST(RopeScalingKeys, TheOlderNameOfTheLinearFactorCounts) {
   GgufFile file = tiny_model("llama");
   file.set("llama.rope.scale_linear", f32(2));

@@ -240,8 +240,23 @@ std::vector<Case> number_cases_of_rope_and_experts() {
        "'qwen3moe.rope.scaling.factor' is nan, not finite"},
       {"zero_rope_factor", set(a + "rope.scaling.factor", f32(0)),
        "'qwen3moe.rope.scaling.factor' is 0, not above zero"},
-      {"unknown_rope_scaling", set(a + "rope.scaling.type", text("longrope")),
-       "'qwen3moe.rope.scaling.type' is 'longrope'; known are none, linear, yarn"},
+      {"unknown_rope_scaling", set(a + "rope.scaling.type", text("dynamic")),
+       "'qwen3moe.rope.scaling.type' is 'dynamic'; known are none, linear, yarn, longrope"},
+      {"long_rope_without_context", set(a + "rope.scaling.type", text("longrope")),
+       "'qwen3moe.rope.scaling.original_context_length' is missing, which LongRoPE needs"},
+      {"long_rope_of_more_than_all",
+       [=](GgufFile& f) {
+         f.set(a + "rope.scaling.type", text("longrope"));
+         f.set(a + "rope.scaling.original_context_length", u32(129));
+       },
+       "'qwen3moe.rope.scaling.original_context_length' is 129, above"},
+      {"long_rope_without_factors",
+       [=](GgufFile& f) {
+         f.set(a + "rope.scaling.type", text("longrope"));
+         f.set(a + "rope.scaling.original_context_length", u32(32));
+         f.add_f32("rope_factors_short.weight", {4});
+       },
+       "rope_factors_long.weight"},
       {"nan_attention_scale", set(a + "attention.scale", f32(kNan)),
        "'qwen3moe.attention.scale' is nan, not finite"},
       {"no_experts", set(a + "expert_count", u32(0)), "'qwen3moe.expert_count' is 0"},
