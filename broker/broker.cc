@@ -83,8 +83,11 @@ void Broker::on_foreign_epoch(const std::string& peer, const proto::Envelope& en
   const uint64_t epoch = envelope.header.plan_epoch;
   const bool has_failed = std::holds_alternative<proto::WorkerFailed>(envelope.body);
   // In the epoch it is to leave: whoever has left it by then is not meant.
-  if (adopting_ && !closing_ && !has_failed && epoch != plan_epoch_)
+  if (adopting_ && !closing_ && !has_failed && epoch != plan_epoch_) {
+    if (const auto* loads = std::get_if<proto::LoadProgress>(&envelope.body))
+      events_.push_back(AdoptLoadEvent{peer, loads->bytes_done, loads->bytes_total});
     return send_in(epoch, peer, proto::Rejoin{}, {});
+  }
   // What an adopted worker said before it joined, and comes only now.
   const int rank = rank_of(peer);
   if (rank >= 0 && !members_.at(rank).group_id.empty()) return;

@@ -4,6 +4,8 @@
 // event of a request has a finish other than kNone. Thread rule: values.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -12,7 +14,12 @@
 
 namespace broker {
 
-struct LoadEvent {};        // see Broker::rank()
+struct LoadEvent {};  // see Broker::rank()
+/// A worker of an earlier broker that is to be adopted has not loaded yet: it joins when it has.
+struct AdoptLoadEvent {
+  std::string peer;
+  uint64_t bytes_done = 0, bytes_total = 0;
+};
 struct GroupReadyEvent {};  // requests are accepted from now on
 /// No longer. Each request that ends with the group has had its last event before this one. Without
 /// BrokerOptions::replay that is every one, with this error; with it generations go on.
@@ -32,7 +39,7 @@ struct StatsEvent {
 struct PlacementEvent {
   std::vector<proto::PlacementReply> ranks;  // by rank
 };
-using Event = std::variant<LoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent, ScoreEvent,
-                           StatsEvent, PlacementEvent>;
+using Event = std::variant<LoadEvent, AdoptLoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent,
+                           ScoreEvent, StatsEvent, PlacementEvent>;
 
 }  // namespace broker

@@ -20,8 +20,10 @@ constexpr base::TimeNs kStopTime = 3000 * kMillisecond;
 constexpr base::TimeNs kStopLoadingTime = 200 * kMillisecond;
 // The same of a group that has lost a rank and is to be started again.
 constexpr base::TimeNs kEndTime = 100 * kMillisecond;
-// How long workers of an earlier server may take to say hello.
+// How long workers of an earlier server may take to say hello, and to say something more while they
+// load. That they live is known all the time; only one that is stopped makes us wait so long.
 constexpr base::TimeNs kAdoptTime = 2000 * kMillisecond;
+constexpr base::TimeNs kAdoptLoadTime = 10'000 * kMillisecond;
 // How long after an error the death that caused it may become visible.
 constexpr base::TimeNs kCauseTime = 300 * kMillisecond;
 
@@ -152,6 +154,7 @@ base::Status ClusterLoop::start_workers() {
 
 base::Status ClusterLoop::start_again() {
   adopted_ = false;
+  adopted_loads_.clear();
   workers_->clear();
   held_weights_.release_removed();
   return start_workers();
@@ -161,12 +164,24 @@ std::optional<std::pair<uint64_t, uint64_t>> ClusterLoop::progress() const {
   uint64_t done = 0, total = 0;
   for (int rank = 0; rank < ranks_; rank++) {
     const broker::RankInfo* info = broker_->rank(rank);
+    std::pair<uint64_t, uint64_t> bytes;
+    if (info != nullptr) bytes = {info->bytes_done, info->bytes_total};
+    // One of an earlier server joins when it has loaded, and tells its size before.
+    const auto adopted = adopted_loads_.find(rank);
+    if (bytes.second == 0 && adopted != adopted_loads_.end()) bytes = adopted->second;
     // Before all have told their size the sum would run backwards.
-    if (info == nullptr || info->bytes_total == 0) return std::nullopt;
-    done += info->bytes_done;
-    total += info->bytes_total;
+    if (bytes.second == 0) return std::nullopt;
+    done += bytes.first;
+    total += bytes.second;
   }
   return std::pair(done, total);
+}
+
+void ClusterLoop::on_adopted_load(const broker::AdoptLoadEvent& load) {
+  adopted_by_ = std::max(adopted_by_, clock_.now() + kAdoptLoadTime);
+  for (int rank = 0; rank < ranks_; rank++)
+    if (load.peer == workers_->peer(rank))
+      adopted_loads_[rank] = {load.bytes_done, load.bytes_total};
 }
 
 void ClusterLoop::on_loaded() {
@@ -211,6 +226,7 @@ std::optional<base::Error> ClusterLoop::take_broker_events() {
     if (const auto* end = std::get_if<broker::GroupLostEvent>(&event)) lost = end->error;
   for (broker::Event& event : events) {
     if (std::holds_alternative<broker::GroupReadyEvent>(event)) on_loaded();
+    if (const auto* load = std::get_if<broker::AdoptLoadEvent>(&event)) on_adopted_load(*load);
     // Requests that end with the group are told the cause, which is looked for later.
     const auto* token = std::get_if<broker::TokenEvent>(&event);
     if (!lost || options_.supervised ||

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -121,6 +122,8 @@ class ClusterLoop {
   std::optional<base::Error> take_broker_events();
   /// The group is ready.
   void on_loaded();
+  /// A worker that was taken over loads, so it is worth waiting for.
+  void on_adopted_load(const broker::AdoptLoadEvent& load);
   void tell_lost_weights();
   base::Status watch_group(std::optional<base::Error> lost);
   void go_on_ending();
@@ -138,6 +141,7 @@ class ClusterLoop {
   bool loaded_ = false;   // some time
   bool adopted_ = false;  // the workers are those of an earlier server
   base::TimeNs adopted_by_ = 0;
+  std::map<int, std::pair<uint64_t, uint64_t>> adopted_loads_;  // by rank: bytes and all bytes
   Phase phase_ = Phase::kRunning;
   base::TimeNs kill_at_ = 0;  // while ending
   base::Error cause_;         // of the last end

@@ -68,6 +68,23 @@ TEST_F(Adoption, AsksStrangersToJoinInTheEpochTheyAreToLeave) {
     EXPECT_FALSE(std::holds_alternative<GroupLostEvent>(event));
 }
 
+TEST_F(Adoption, TellsOfThoseThatLoadUntilItIsGivenUp) {
+  EXPECT_TRUE(is<proto::Rejoin>(answer("a", proto::LoadProgress{7, 90}, kOld)));
+  const auto events = broker.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  const auto* load = std::get_if<AdoptLoadEvent>(&events[0]);
+  ASSERT_NE(load, nullptr);
+  EXPECT_EQ(load->peer, "a#1");
+  EXPECT_EQ(load->bytes_done, 7u);
+  EXPECT_EQ(load->bytes_total, 90u);
+  EXPECT_TRUE(is<proto::Rejoin>(answer("a", kReady, kOld)));
+  EXPECT_TRUE(accepts("a", hello(0, "g"))) << "it has loaded";
+  EXPECT_TRUE(broker.take_events().empty());
+  broker.give_up_adoption("too slow");
+  EXPECT_TRUE(is<proto::Shutdown>(answer("b", proto::LoadProgress{7, 90}, kOld)));
+  EXPECT_TRUE(broker.take_events().empty());
+}
+
 TEST_F(Adoption, TakesNoRanksOfTwoGroups) {
   EXPECT_TRUE(accepts("a", hello(0, "g")));
   EXPECT_TRUE(is<proto::Shutdown>(answer("b", hello(1, "h"))));

@@ -280,6 +280,23 @@ class KilledServers(unittest.TestCase):
             stop(self, second, alive=workers)
             running.connection.close()
 
+    def test_workers_that_load_are_taken_over_and_their_load_is_used(self):
+        with scripted("load_ms=4000") as first:
+            wait_until(lambda: self.loading(first) > 0, "it loads")
+            workers = all_ranks(first, 2)
+            self.kill_server(first)
+            second = self.start_next(first)
+            seen = []
+            wait_until(lambda: seen.append(self.loading(second)) or second.is_ready(), "it is ready")
+            self.assertEqual(first.workers_by_rank(), workers, second.stderr())
+            self.assertEqual(second.workers(), [])
+            self.assertTrue(any(0 < percent < 100 for percent in seen), "how far they are is told")
+            stop(self, second, alive=workers)
+
+    def loading(self, service):
+        """How far it has come, in percent; 0 if it does not say."""
+        return service.get("/ready")[1].get("progress", {}).get("percent") or 0
+
     def test_workers_without_a_server_go_and_leave_nothing(self):
         with Service(BINARY, *self.OPTIONS, "--orphan-timeout", 1) as service:
             service.wait_ready()

@@ -2,9 +2,10 @@
 // signals and crashes need no weights and can be told when to fail.
 //
 // NUMOE_SCRIPT, words separated by blanks: load_error=RANK (load fails there), load_forever=RANK
-// (it never ends), crash_in_load=RANK (it aborts), crash_at_step=N (the leader aborts),
-// crash_at_token=ID (it aborts when it computes that token), fail_at_step=N (the runner returns an
-// error), step_us=N (how long a step takes), bind_denied=1 (memory could not be bound).
+// (it never ends), load_ms=N (how long it takes), crash_in_load=RANK (it aborts), crash_at_step=N
+// (the leader aborts), crash_at_token=ID (it aborts when it computes that token), fail_at_step=N
+// (the runner returns an error), step_us=N (how long a step takes), bind_denied=1 (memory could not
+// be bound).
 #include <time.h>
 
 #include <algorithm>
@@ -60,6 +61,11 @@ class ScriptedBackend final : public worker::Backend {
       return base::Error{base::Code::kNoSpace, "the scripted memory is full"};
     if (value(script_, "crash_in_load", -1) == options_.rank) std::abort();
     while (value(script_, "load_forever", -1) == options_.rank) pass_time(10'000'000);
+    const int64_t load_ms = value(script_, "load_ms", 0);
+    for (int64_t ms = 0; ms < load_ms; ms += 10) {
+      on_progress(static_cast<uint64_t>(ms * 1'000'000 / load_ms), 1'000'000);
+      pass_time(10'000'000);
+    }
     on_progress(1'000'000, 1'000'000);
     return {};
   }
