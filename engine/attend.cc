@@ -19,33 +19,40 @@ float temperature(const model::Attention& attention, int64_t position) {
 
 }  // namespace
 
-// Every (column, own query head) of this thread. With keys still to be stored the unit is a
-// (column, own KV head) with all its query heads.
+// Every (column, own query head). With keys still to be stored the unit is a (column, own KV head)
+// with all its query heads.
 void Pass::attend(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const plan::BlockShare& share = rank_.share.blocks[layer];
-  const int64_t heads = share.heads.size(), kv_heads = share.kv_heads.size();
-  const int64_t group = attention.heads / attention.kv_heads;
+  const int64_t heads = share.heads.size();
   const bool stores =
       attention.qk_norm == model::QkNorm::kFullWidth && redundant() && step_.one_column_each();
-  if (!stores) {
-    const plan::Range items = part(columns() * heads);
+  if (stores) return attend_and_store(layer);
+  deal(columns() * heads, [&](plan::Range items) {
     for (int64_t i = items.begin; i < items.end; i++) {
       attend_head(layer, static_cast<int>(i / heads), i % heads);
     }
-    return;
-  }
-  const plan::Range items = part(columns() * kv_heads);
-  for (int64_t i = items.begin; i < items.end; i++) {
-    const auto c = static_cast<int>(i / kv_heads);
-    const int64_t kv_head = i % kv_heads;
-    store_key(layer, c, kv_head, scratch_.k.data() + (c * kv_heads + kv_head) * attention.head_dim);
-    const int64_t first = (share.kv_heads.begin + kv_head) * group;
-    for (int64_t head = std::max(first, share.heads.begin);
-         head < std::min(first + group, share.heads.end); head++) {
-      attend_head(layer, c, head - share.heads.begin);
+  });
+}
+
+void Pass::attend_and_store(size_t layer) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const int64_t kv_heads = share.kv_heads.size();
+  const int64_t group = attention.heads / attention.kv_heads;
+  deal(columns() * kv_heads, [&](plan::Range items) {
+    for (int64_t i = items.begin; i < items.end; i++) {
+      const auto c = static_cast<int>(i / kv_heads);
+      const int64_t kv_head = i % kv_heads;
+      store_key(layer, c, kv_head,
+                scratch_.k.data() + (c * kv_heads + kv_head) * attention.head_dim);
+      const int64_t first = (share.kv_heads.begin + kv_head) * group;
+      for (int64_t head = std::max(first, share.heads.begin);
+           head < std::min(first + group, share.heads.end); head++) {
+        attend_head(layer, c, head - share.heads.begin);
+      }
     }
-  }
+  });
 }
 
 void Pass::attend_head(size_t layer, int c, int64_t own_head) {

@@ -54,7 +54,7 @@ base::Wait Pass::attention_input(size_t layer, std::initializer_list<const Matri
   return prepare(rank_.normed, scratch_.normed, columns(), matrices, fill, x);
 }
 
-// Own q, k and v rows of all columns. Work is cut by panels: first the K heads, then the V heads,
+// Own q, k and v rows of all columns. Items are panels: first the K heads, then the V heads,
 // each whole, then the q rows.
 base::Wait Pass::project(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
@@ -66,17 +66,29 @@ base::Wait Pass::project(size_t layer) {
   if (wait != base::Wait::kOk) return wait;
 
   const int64_t kv_heads = share.kv_heads.size();
+  const int64_t kv_panels = kv_heads * (weights.k.panel_count() + weights.v.panel_count());
+  deal(kv_panels + weights.q.panel_count(),
+       [&](plan::Range panels) { project_part(layer, *x, panels); });
+  if (!full_width) return barrier();
+  return gather(as_size(columns() * (weights.q.rows + kv_heads * attention.head_dim)));
+}
+
+void Pass::project_part(size_t layer, const Activations& x, plan::Range own) {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const bool full_width = attention.qk_norm == model::QkNorm::kFullWidth;
+  const int64_t kv_heads = share.kv_heads.size();
   const int64_t k_panels = weights.k.panel_count(), v_panels = weights.v.panel_count();
   const int64_t kv_panels = kv_heads * (k_panels + v_panels);
-  const plan::Range own = part(kv_panels + weights.q.panel_count());
-  // A head belongs to the thread whose part holds its middle panel.
+  // A head belongs to the part that holds its middle panel.
   const auto owns = [&](int64_t first, int64_t count) { return own.contains(first + count / 2); };
   for (int64_t head = 0; head < kv_heads; head++) {
     if (owns(head * k_panels, k_panels)) {
       multiply({.matrix = weights.k,
                 .index = head,
                 .panels = {0, k_panels},
-                .x = *x,
+                .x = x,
                 .entries = all_columns(),
                 .y = rank_.k.data() + head * attention.head_dim,
                 .y_stride = as_size(kv_heads * attention.head_dim)});
@@ -86,7 +98,7 @@ base::Wait Pass::project(size_t layer) {
       multiply({.matrix = weights.v,
                 .index = head,
                 .panels = {0, v_panels},
-                .x = *x,
+                .x = x,
                 .entries = all_columns(),
                 .y = rank_.v.data() + head * attention.value_dim,
                 .y_stride = as_size(kv_heads * attention.value_dim)});
@@ -101,7 +113,7 @@ base::Wait Pass::project(size_t layer) {
       full_width ? weights.q.rows + kv_heads * attention.head_dim : weights.q.rows;
   multiply({.matrix = weights.q,
             .panels = q_panels,
-            .x = *x,
+            .x = x,
             .entries = all_columns(),
             .y = q + q_rows.begin,
             .y_stride = as_size(q_stride)});
@@ -110,7 +122,6 @@ base::Wait Pass::project(size_t layer) {
   for (int c = 0; c < columns() && !q_rows.empty(); c++) {
     add_bias(rank_.ops, bias, q_rows.size(), q + c * q_stride + q_rows.begin);
   }
-  return full_width ? gather(as_size(columns() * q_stride)) : barrier();
 }
 
 // After a K head's rows were computed: bias, then either norm, rope and cache, or (norm of all
@@ -208,7 +219,6 @@ base::Wait Pass::normalise_full_width(size_t layer) {
 base::Wait Pass::attention_output(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
-  const plan::BlockShare& share = rank_.share.blocks[layer];
   const Matrix& output = weights.attention_output;
   const auto fill = [&](int64_t c, float* x) {
     assemble([&](int r) { return share_of(r, layer).heads; }, attention.output_dim(), c, x);
@@ -217,13 +227,20 @@ base::Wait Pass::attention_output(size_t layer) {
   base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(), {&output}, fill, &x);
   if (wait != base::Wait::kOk) return wait;
 
-  const plan::Range panels = part(output.panel_count());
+  deal(output.panel_count(), [&](plan::Range panels) { attention_output_part(layer, *x, panels); });
+  return gather(as_size(columns() * output.rows));
+}
+
+void Pass::attention_output_part(size_t layer, const Activations& x, plan::Range panels) {
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  const Matrix& output = weights.attention_output;
   const plan::Range rows = own_rows(panels, output.rows);
   const int64_t stride = output.rows;
   float* out = outgoing();
   multiply({.matrix = output,
             .panels = panels,
-            .x = *x,
+            .x = x,
             .entries = all_columns(),
             .y = out + rows.begin,
             .y_stride = as_size(stride)});
@@ -236,7 +253,6 @@ base::Wait Pass::attention_output(size_t layer) {
     add_to_residual(y, rows.size(), residual);
     std::copy_n(residual, rows.size(), y);
   }
-  return gather(as_size(columns() * stride));
 }
 
 // A product with 1 and its sum, rounded once, is the sum.

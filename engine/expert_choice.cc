@@ -19,13 +19,14 @@ base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
   const model::Experts& experts = *rank_.spec.blocks[layer].experts;
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const auto score = [&](const Matrix& matrix, float* y) {
-    const plan::Range panels = part(matrix.panel_count());
-    multiply({.matrix = matrix,
-              .panels = panels,
-              .x = x,
-              .entries = all_columns(),
-              .y = y + panels.begin * kernels::kPanelRows,
-              .y_stride = as_size(matrix.rows)});
+    deal(matrix.panel_count(), [&](plan::Range panels) {
+      multiply({.matrix = matrix,
+                .panels = panels,
+                .x = x,
+                .entries = all_columns(),
+                .y = y + panels.begin * kernels::kPanelRows,
+                .y_stride = as_size(matrix.rows)});
+    });
   };
   const int64_t routed = columns() * weights.router.rows;
   score(weights.router, outgoing());

@@ -78,24 +78,28 @@ Pass::Gated Pass::gated(size_t layer, int64_t expert) {
           .weights = weighs_input ? scratch_.chosen_weight.data() : nullptr};
 }
 
-// The activation of gate x and up x for this thread's part of all (expert, panel) items. Parts are
-// weighted by the work of a panel: once per entry, and once to read it.
+// The activation of gate x and up x for all (expert, panel) items, dealt out by the work of a
+// panel: once per entry, and once to read it.
+int64_t Pass::Gated::cost() const {
+  const auto count = static_cast<int64_t>(entries.size());
+  return count == 0 ? 0 : count + 1;
+}
+
 void Pass::gate_and_up(size_t layer, const Activations& x) {
-  const int64_t count = gated_count(layer);
-  const auto cost_of = [](const Gated& one) -> int64_t {
-    const auto entries = static_cast<int64_t>(one.entries.size());
-    return entries == 0 ? 0 : entries + 1;
-  };
   int64_t total = 0;
-  for (int64_t e = 0; e < count; e++) {
+  for (int64_t e = 0; e < gated_count(layer); e++) {
     const Gated one = gated(layer, e);
-    total += cost_of(one) * one.gate.panel_count();
+    total += one.cost() * one.gate.panel_count();
   }
-  const plan::Range own = part(total);
+  deal(total, [&](plan::Range cost) { gate_and_up_part(layer, x, cost); });
+}
+
+void Pass::gate_and_up_part(size_t layer, const Activations& x, plan::Range own) {
+  const int64_t count = gated_count(layer);
   int64_t before = 0;  // cost of all experts before e
-  for (int64_t e = 0; e < count; e++) {
+  for (int64_t e = 0; e < count && before < own.end; e++) {
     const Gated one = gated(layer, e);
-    const int64_t cost = cost_of(one), panel_count = one.gate.panel_count();
+    const int64_t cost = one.cost(), panel_count = one.gate.panel_count();
     if (cost == 0) continue;
     // Panel p starts at before + p * cost and belongs to the part that holds its start.
     const auto panel_at = [&](int64_t at) {
@@ -168,7 +172,6 @@ base::Wait Pass::down(size_t layer) {
   const Matrix& shared = weights.shared_down;
   const int64_t used = entries_per_column(layer);
   const auto& experts = rank_.spec.blocks[layer].experts;
-  const int64_t expert_count = experts ? experts->count : 1;
   const auto fill = [&](int64_t entry, float* x) {
     assemble([&](int r) { return share_of(r, layer).width; }, 1, entry, x);
   };
@@ -184,20 +187,28 @@ base::Wait Pass::down(size_t layer) {
     if (wait != base::Wait::kOk) return wait;
   }
 
-  const plan::Range panels = part(matrix.panel_count());
+  deal(matrix.panel_count(), [&](plan::Range panels) { down_part(layer, *x, shared_x, panels); });
+  return gather(as_size(columns() * matrix.rows));
+}
+
+void Pass::down_part(size_t layer, const Activations& x, const Activations* shared_x,
+                     plan::Range panels) {
+  const Matrix& matrix = rank_.options.weights->blocks[layer].down;
+  const auto& experts = rank_.spec.blocks[layer].experts;
+  const int64_t expert_count = experts ? experts->count : 1;
   const plan::Range rows = own_rows(panels, matrix.rows);
   const int64_t stride = matrix.rows;
   for (int64_t e = 0; e < expert_count; e++) {
     multiply({.matrix = matrix,
               .index = e,
               .panels = panels,
-              .x = *x,
+              .x = x,
               .entries = entries_of(e),
               .y = rank_.down.data() + rows.begin,
               .y_stride = as_size(stride)});
   }
   if (shared_x != nullptr) {
-    multiply({.matrix = shared,
+    multiply({.matrix = rank_.options.weights->blocks[layer].shared_down,
               .panels = panels,
               .x = *shared_x,
               .entries = all_columns(),
@@ -205,7 +216,6 @@ base::Wait Pass::down(size_t layer) {
               .y_stride = as_size(stride)});
   }
   weigh_and_add(layer, rows);
-  return gather(as_size(columns() * stride));
 }
 
 // What the shared experts' down projection multiplies: it lies behind the entries of each slice.

@@ -194,22 +194,23 @@ base::Wait Pass::final_logits() {
   const auto slice_floats =
       static_cast<int64_t>(rank_.options.exchange->slice_bytes_max() / sizeof(float));
   const auto batch = as_size(std::max<int64_t>(1, slice_floats / rows_max));
-  const plan::Range panels = part(output.panel_count());
   const plan::Range mine_of_all = part(vocabulary);
   for (size_t first = 0; first < wanted.size(); first += batch) {
     const size_t count = std::min(batch, wanted.size() - first);
-    multiply({.matrix = output,
-              .panels = panels,
-              .x = *x,
-              .entries = {rank_.identity.data() + first, count},
-              .first_entry = static_cast<int32_t>(first),
-              .y = outgoing() + panels.begin * kernels::kPanelRows,
-              .y_stride = as_size(output.rows)});
-    const plan::Range rows_done = own_rows(panels, output.rows);
-    for (size_t i = 0; i < count && !rows_done.empty(); i++) {
-      multiply_by(rank_.spec.logit_scale, {outgoing() + as_size(output.rows) * i + rows_done.begin,
-                                           as_size(rows_done.size())});
-    }
+    deal(output.panel_count(), [&](plan::Range panels) {
+      multiply({.matrix = output,
+                .panels = panels,
+                .x = *x,
+                .entries = {rank_.identity.data() + first, count},
+                .first_entry = static_cast<int32_t>(first),
+                .y = outgoing() + panels.begin * kernels::kPanelRows,
+                .y_stride = as_size(output.rows)});
+      const plan::Range rows = own_rows(panels, output.rows);
+      for (size_t i = 0; i < count; i++) {
+        multiply_by(rank_.spec.logit_scale,
+                    {outgoing() + as_size(output.rows) * i + rows.begin, as_size(rows.size())});
+      }
+    });
     wait = gather(count * as_size(output.rows));
     if (wait != base::Wait::kOk) return wait;
     if (!rank_.options.keeps_logits) continue;

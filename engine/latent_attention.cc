@@ -44,13 +44,14 @@ base::Wait Pass::latent_down(size_t layer) {
   if (wait != base::Wait::kOk) return wait;
   const int64_t stride = weights.q_down.rows + weights.kv_down.rows;
   const auto project = [&](const Matrix& matrix, float* y, int64_t y_stride) {
-    const plan::Range panels = part(matrix.panel_count());
-    multiply({.matrix = matrix,
-              .panels = panels,
-              .x = *x,
-              .entries = all_columns(),
-              .y = y + panels.begin * kernels::kPanelRows,
-              .y_stride = as_size(y_stride)});
+    deal(matrix.panel_count(), [&](plan::Range panels) {
+      multiply({.matrix = matrix,
+                .panels = panels,
+                .x = *x,
+                .entries = all_columns(),
+                .y = y + panels.begin * kernels::kPanelRows,
+                .y_stride = as_size(y_stride)});
+    });
   };
   project(weights.q_down, outgoing(), stride);
   project(weights.kv_down, outgoing() + weights.q_down.rows, stride);
@@ -81,13 +82,14 @@ base::Wait Pass::latent_queries(size_t layer) {
     const base::Wait wait =
         prepare(rank_.normed, scratch_.normed, columns(), {&weights.q_up}, fill, &x);
     if (wait != base::Wait::kOk) return wait;
-    const plan::Range panels = part(weights.q_up.panel_count());
-    multiply({.matrix = weights.q_up,
-              .panels = panels,
-              .x = *x,
-              .entries = all_columns(),
-              .y = rank_.q.data() + panels.begin * kernels::kPanelRows,
-              .y_stride = as_size(weights.q_up.rows)});
+    deal(weights.q_up.panel_count(), [&](plan::Range panels) {
+      multiply({.matrix = weights.q_up,
+                .panels = panels,
+                .x = *x,
+                .entries = all_columns(),
+                .y = rank_.q.data() + panels.begin * kernels::kPanelRows,
+                .y_stride = as_size(weights.q_up.rows)});
+    });
   }
   return barrier();
 }
@@ -112,30 +114,33 @@ void Pass::store_latent(size_t layer, int c) {
   rank_.ops.store_v(kv.type(), key, attention.value_dim, slot, kv.v_block(layer, block_of(c), 0));
 }
 
-// This thread's part of the (own head, panel) items of a matrix per head, with all columns. A head
-// cut between two threads has its input prepared by both.
+// The (own head, panel) items of a matrix per head, with all columns. A head cut between two
+// threads has its input prepared by both.
 template <class Fill>
 void Pass::multiply_heads(const Matrix& matrix, const HeadOutput& output, Fill fill) {
   const int64_t panel_count = matrix.panel_count();
-  const plan::Range own = part(output.heads * panel_count);
   Activations& input = scratch_.head_input;
-  for (int64_t at = own.begin; at < own.end;) {
-    const int64_t head = at / panel_count, first = head * panel_count;
-    const plan::Range panels{at - first, std::min(own.end - first, panel_count)};
-    at = first + panels.end;
-    for (int c = 0; c < columns(); c++) {
-      float* x = input.f32.data() + as_size(c) * input.f32_stride;
-      fill(head, c, x);
-      quantise_for(matrix, input, as_size(c));
+  int64_t prepared = -1;  // the head whose input that is
+  deal(output.heads * panel_count, [&](plan::Range own) {
+    for (int64_t at = own.begin; at < own.end;) {
+      const int64_t head = at / panel_count, first = head * panel_count;
+      const plan::Range panels{at - first, std::min(own.end - first, panel_count)};
+      at = first + panels.end;
+      for (int c = 0; c < columns() && head != prepared; c++) {
+        float* x = input.f32.data() + as_size(c) * input.f32_stride;
+        fill(head, c, x);
+        quantise_for(matrix, input, as_size(c));
+      }
+      prepared = head;
+      multiply({.matrix = matrix,
+                .index = head,
+                .panels = panels,
+                .x = input,
+                .entries = all_columns(),
+                .y = output.y + head * output.head_stride + panels.begin * kernels::kPanelRows,
+                .y_stride = as_size(output.column_stride)});
     }
-    multiply({.matrix = matrix,
-              .index = head,
-              .panels = panels,
-              .x = input,
-              .entries = all_columns(),
-              .y = output.y + head * output.head_stride + panels.begin * kernels::kPanelRows,
-              .y_stride = as_size(output.column_stride)});
-  }
+  });
 }
 
 void Pass::quantise_for(const Matrix& matrix, Activations& a, size_t column) const {
@@ -167,23 +172,24 @@ void Pass::absorb_queries(size_t layer) {
                  fill);
 }
 
-// Every (column, own head) of this thread: the absorbed query and the rotated one against the
-// cache; the result takes the query's place.
+// Every (column, own head): the absorbed query and the rotated one against the cache; the result
+// takes the query's place.
 void Pass::latent_attend(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const int64_t heads = rank_.share.blocks[layer].heads.size();
   const int64_t latent = attention.latent->rank, dims = attention.rope.dims;
-  const plan::Range items = part(columns() * heads);
-  for (int64_t i = items.begin; i < items.end; i++) {
-    const auto c = static_cast<int>(i / heads);
-    float* absorbed = rank_.latent_heads.data() + i * attention.head_dim;
-    float* query = scratch_.head.data();
-    std::copy_n(absorbed, latent, query);
-    std::copy_n(rank_.q.data() + i * attention.query_dim() + attention.latent->plain_dim, dims,
-                query + latent);
-    rope(layer, c, query + latent);
-    attend_over(layer, c, i % heads, query, absorbed);
-  }
+  deal(columns() * heads, [&](plan::Range items) {
+    for (int64_t i = items.begin; i < items.end; i++) {
+      const auto c = static_cast<int>(i / heads);
+      float* absorbed = rank_.latent_heads.data() + i * attention.head_dim;
+      float* query = scratch_.head.data();
+      std::copy_n(absorbed, latent, query);
+      std::copy_n(rank_.q.data() + i * attention.query_dim() + attention.latent->plain_dim, dims,
+                  query + latent);
+      rope(layer, c, query + latent);
+      attend_over(layer, c, i % heads, query, absorbed);
+    }
+  });
 }
 
 // Each own head's value projection, applied to its result.

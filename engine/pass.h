@@ -19,6 +19,7 @@
 #include "engine/step_record.h"
 #include "engine/team.h"
 #include "engine/weights.h"
+#include "engine/work_split.h"
 #include "kernels/math.h"
 #include "kernels/ops.h"
 #include "model/model.h"
@@ -100,6 +101,7 @@ struct Rank {
 
   // shared between the threads
   Barrier barrier;
+  WorkSplit split{options.threads};
   Buffer<float> hidden;        // [columns][own hidden rows] residual stream
   Buffer<float> q, k, v;       // [columns][own heads or KV heads * head size]
   Buffer<float> latent_heads;  // [columns][own heads * head_dim] absorbed queries, then results
@@ -121,6 +123,7 @@ struct ThreadScratch {
 
   int thread;
   uint64_t sequence = 0;            // of the next gather; the same on all threads of the group
+  uint64_t dispatch = 0;            // number of the last one; the same on all threads of the rank
   Activations normed;               // [kRedundantColumns]
   Activations intermediate;         // [kRedundantColumns * entries]
   Activations shared_intermediate;  // [kRedundantColumns]
@@ -177,6 +180,15 @@ class Pass {
   bool redundant() const { return columns() <= kRedundantColumns; }
   bool mine(int64_t index) const { return index % threads() == scratch_.thread; }
   plan::Range part(int64_t total) const;
+  /// Calls `work(range)` for this thread's share of [0, total), range by range (work_split.h).
+  template <class Work>
+  void deal(int64_t total, Work work) {
+    rank_.split.deal({.number = ++scratch_.dispatch,
+                      .total = total,
+                      .threads = threads(),
+                      .thread = scratch_.thread},
+                     work);
+  }
   plan::Range own_rows(plan::Range panels, int64_t rows) const;
   const plan::BlockShare& share_of(int rank, size_t layer) const;
   int owner_of(int32_t token) const;
@@ -194,16 +206,19 @@ class Pass {
   base::Wait attention_input(size_t layer, std::initializer_list<const Matrix*> matrices,
                              const Activations** x);
   base::Wait project(size_t layer);
+  void project_part(size_t layer, const Activations& x, plan::Range panels);
   void finish_key(size_t layer, int64_t own_head);
   void finish_value(size_t layer, int64_t own_head);
   base::Wait normalise_full_width(size_t layer);
   void store_key(size_t layer, int column, int64_t own_head, float* key);
   base::Wait attention_output(size_t layer);
+  void attention_output_part(size_t layer, const Activations& x, plan::Range panels);
   void add_to_residual(const float* y, int64_t rows, float* residual) const;
   int32_t block_of(int column) const;
 
   // attend.cc
   void attend(size_t layer);
+  void attend_and_store(size_t layer);
   void attend_head(size_t layer, int column, int64_t own_head);
   void attend_over(size_t layer, int column, int64_t own_head, const float* query, float* out);
   void turn_head(size_t layer, int column, const float* norm, float* head) const;
@@ -248,14 +263,20 @@ class Pass {
     const float* gate_bias = nullptr;  // [own rows]
     const float* up_bias = nullptr;
     const float* weights = nullptr;  // [entries] of what goes in
+
+    /// Of one panel, in products with a column.
+    int64_t cost() const;
   };
   Gated gated(size_t layer, int64_t expert);
   int64_t gated_count(size_t layer) const;
   void gate_and_up(size_t layer, const Activations& x);
+  void gate_and_up_part(size_t layer, const Activations& x, plan::Range cost);
   void multiply_gated(const Gated& one, const model::ActivationSpec& activation, plan::Range panels,
                       const Activations& x);
   void activate(const Gated& one, const model::ActivationSpec& activation, plan::Range rows);
   base::Wait down(size_t layer);
+  void down_part(size_t layer, const Activations& x, const Activations* shared_x,
+                 plan::Range panels);
   void assemble_shared(size_t layer, int64_t column, float* out) const;
   void weigh_and_add(size_t layer, plan::Range rows);
 
