@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/kernel_probe.h"
 #include "cli/probe_report.h"
 #include "cli/profile_json.h"
 #include "cli/profile_store.h"
@@ -31,6 +32,33 @@ std::string utc_now() {
   return text;
 }
 
+/// CPUs of the cores of the first node that has some.
+std::vector<int> computing_cpus(const shm::Topology& topology, const shm::MachineFacts& facts) {
+  std::vector<int> cpus;
+  for (const shm::Node& node : topology.nodes) {
+    for (const shm::Core& core : node.cores)
+      if (!core.efficient || node.cores.front().efficient) cpus.push_back(core.cpus.front());
+    if (!cpus.empty()) break;
+  }
+  if (facts.cpu_quota >= 1 && static_cast<double>(cpus.size()) > facts.cpu_quota)
+    cpus.resize(static_cast<size_t>(facts.cpu_quota));
+  return cpus;
+}
+
+/// Memory and exchange, then kernels.
+base::Result<shm::MachineProfile> measure_all(const shm::Topology& topology,
+                                              const shm::MachineFacts& facts,
+                                              const shm::ProbeOptions& options,
+                                              const shm::ProbeControl& control) {
+  ASSIGN_OR_RETURN(const kernels::Ops* ops, kernels::find_ops("auto"));
+  ASSIGN_OR_RETURN(shm::MachineProfile profile, shm::run_probe(topology, facts, options, control));
+  ASSIGN_OR_RETURN(profile.kernels, probe_kernels({.ops = *ops,
+                                                   .cpus = computing_cpus(topology, facts),
+                                                   .depth = options.depth,
+                                                   .stop = control.stop}));
+  return profile;
+}
+
 /// Measures in a thread of its own while this one listens to signals.
 base::Result<shm::MachineProfile> measure(Context& context, const shm::Topology& topology,
                                           const shm::MachineFacts& facts) {
@@ -41,15 +69,14 @@ base::Result<shm::MachineProfile> measure(Context& context, const shm::Topology&
   std::optional<base::Result<shm::MachineProfile>> result;
   std::thread worker([&] {
     Progress progress(stderr, style_for(stderr), "measuring");
-    result =
-        shm::run_probe(topology, facts,
-                       {.depth = options.quick ? shm::ProbeDepth::kQuick : shm::ProbeDepth::kFull,
-                        .node_bytes = static_cast<uint64_t>(options.probe_mib) << 20,
-                        .ranks = static_cast<int>(options.nodes),
-                        .threads_per_rank = static_cast<int>(options.threads_per_node)},
-                       {.stop = stop, .on_progress = [&](int percent) {
-                          progress.update(static_cast<uint64_t>(percent), 100, "steps");
-                        }});
+    result = measure_all(topology, facts,
+                         {.depth = options.quick ? shm::ProbeDepth::kQuick : shm::ProbeDepth::kFull,
+                          .node_bytes = static_cast<uint64_t>(options.probe_mib) << 20,
+                          .ranks = static_cast<int>(options.nodes),
+                          .threads_per_rank = static_cast<int>(options.threads_per_node)},
+                         {.stop = stop, .on_progress = [&](int percent) {
+                            progress.update(static_cast<uint64_t>(percent), 100, "steps");
+                          }});
     const uint64_t one = 1;
     // Cannot fail: the counter is empty.
     if (write(ended.fd(), &one, sizeof one) < 0) return;

@@ -234,6 +234,34 @@ std::string exchanges_text(const MachineProfile& profile) {
   return "Exchange between ranks through shared memory, microseconds\n" + text_table(rows);
 }
 
+/// A row for each kind of work, a column for each number of columns that share the weights.
+std::string kernels_text(const MachineProfile& profile) {
+  if (profile.kernels.empty()) return {};
+  std::vector<int> counts;
+  std::vector<std::string> works;
+  for (const shm::KernelFigure& one : profile.kernels) {
+    if (std::ranges::count(counts, one.columns) == 0) counts.push_back(one.columns);
+    if (std::ranges::count(works, one.work) == 0) works.push_back(one.work);
+  }
+  std::ranges::sort(counts);
+  Rows rows = {{"columns"}};
+  for (const int count : counts) rows[0].push_back(base::cat(count));
+  for (const std::string& work : works) {
+    Rows::value_type row = {work};
+    for (const int count : counts) {
+      const auto found = std::ranges::find_if(profile.kernels, [&](const shm::KernelFigure& one) {
+        return one.work == work && one.columns == count;
+      });
+      row.push_back(found == profile.kernels.end() ? "-" : figure(found->g_per_s.median));
+    }
+    rows.push_back(std::move(row));
+  }
+  return base::cat(
+      "Kernels (", profile.kernels.front().isa,
+      "), one thread of many: 1e9 products a second by columns that share the weights\n",
+      text_table(rows));
+}
+
 std::string notes_text(const MachineProfile& profile) {
   if (profile.notes.empty()) return {};
   std::string text = "Notes\n";
@@ -269,7 +297,8 @@ std::string probe_report(const MachineProfile& profile) {
   text += facts_text(profile.facts);
   for (const std::string& section :
        {memory_text(profile), own_memory_text(profile), writes_text(profile),
-        matrices_text(profile), lines_text(profile), exchanges_text(profile), notes_text(profile)})
+        matrices_text(profile), lines_text(profile), exchanges_text(profile), kernels_text(profile),
+        notes_text(profile)})
     if (!section.empty()) text += "\n" + section;
   return text;
 }

@@ -108,13 +108,19 @@ void fields(Io& io, shm::ExchangeFigure& it) {
 }
 
 template <class Io>
+void fields(Io& io, shm::KernelFigure& it) {
+  auto& [isa, work, columns, g_per_s] = it;
+  io("isa", isa), io("work", work), io("columns", columns), io("g_per_s", g_per_s);
+}
+
+template <class Io>
 void fields(Io& io, shm::MachineProfile& it) {
   auto& [fingerprint, measured_at, quick, seconds, cpu_share, facts, memory, bandwidth, latency,
-         lines, exchanges, notes] = it;
+         lines, exchanges, kernels, notes] = it;
   io("fingerprint", fingerprint), io("measured_at", measured_at), io("quick", quick);
   io("seconds", seconds), io("cpu_share", cpu_share), io("facts", facts), io("memory", memory);
   io("bandwidth", bandwidth), io("latency", latency), io("lines", lines);
-  io("exchanges", exchanges), io("notes", notes);
+  io("exchanges", exchanges), io("kernels", kernels), io("notes", notes);
 }
 
 template <class T>
@@ -241,6 +247,7 @@ std::string impossible(const shm::MachineProfile& profile) {
   check_all("latency", profile.latency, &shm::LatencyFigure::ns);
   check_all("lines", profile.lines, &shm::LineFigure::ns);
   check_all("exchanges", profile.exchanges, &shm::ExchangeFigure::ns);
+  check_all("kernels", profile.kernels, &shm::KernelFigure::g_per_s);
   return wrong;
 }
 

@@ -40,11 +40,21 @@ struct MachineHost {
   double round_trip_us = 0;
 };
 
-/// How one thread multiplies weights of one type.
+/// How fast one thread multiplies weights of one type, by the columns that they meet at once.
+struct KernelPoint {
+  int columns = 1;
+  double gmac_per_s = 0;  // all columns together, weights in a cache
+};
 struct KernelSpeed {
   kernels::TensorType type = kernels::TensorType::kF32;
-  double gmac_per_s_single = 0;  // with one column, weights in a cache
-  double gmac_per_s_many = 0;    // with many columns
+  std::vector<KernelPoint> points;  // ascending; at least one
+};
+
+/// What else a thread does, in 1e9 a second.
+struct ThreadSpeed {
+  double attend = 0;   // products of queries with keys, and of weights with values
+  double prepare = 0;  // values that are normed and quantised, the input of a product
+  double route = 0;    // scores of experts of which some are chosen
 };
 
 /// What meeting costs.
@@ -52,13 +62,14 @@ struct MeetingSpeed {
   double barrier_ns = 0;       // of the threads of a node
   double gather_ns = 0;        // of all ranks of a host, without bytes
   double gather_gb_per_s = 0;  // at which every thread takes in what was gathered
+  double remote_gb_per_s = 0;  // at which a node reads memory of another, with all threads
 };
 
 struct Machine {
   std::vector<MachineHost> hosts;
   std::vector<MachineNode> nodes;  // by host, then as ranks take them
   std::vector<KernelSpeed> kernels;
-  double attend_gmac_per_s = 0;  // one thread, queries with keys and weights with values
+  ThreadSpeed thread;
   MeetingSpeed meeting;
   Origin read_origin = Origin::kAssumed;  // the worst of all nodes
   Origin memory_origin = Origin::kAssumed;
@@ -86,6 +97,16 @@ Machine machine_of(const std::vector<HostFacts>& hosts);
 
 /// What `threads` of the node read together: between points in proportion, beyond the last as that.
 double read_gb_per_s(const MachineNode& node, int threads);
+
+/// Time of one thread for one weight that meets so many columns, in nanoseconds; between points in
+/// proportion.
+double weight_ns(const KernelSpeed& speed, double columns);
+
+/// The speed of that type; where it was not measured, of the one with the most similar bits.
+const KernelSpeed& kernel_speed(const Machine& machine, kernels::TensorType type);
+
+/// Takes what a probe measured of the kernels; false if it did not.
+bool take_kernels(const shm::MachineProfile& profile, Machine& machine);
 
 /// The fewest threads that read at least `share` (0 … 1) of what all of them do.
 int threads_for(const MachineNode& node, double share);

@@ -12,7 +12,7 @@
 namespace shm {
 
 /// The version of these structs when saved: raised when a field changes its meaning or goes.
-inline constexpr int kMachineProfileVersion = 1;
+inline constexpr int kMachineProfileVersion = 2;
 
 /// Samples of one quantity on a machine that others use too.
 struct Spread {
@@ -108,6 +108,14 @@ struct ExchangeFigure {
   Spread ns;
 };
 
+/// One thread of the processor, all others of its node being as busy.
+struct KernelFigure {
+  std::string isa;   // as given to --isa
+  std::string work;  // a type of weights, "attend", "prepare" or "route"
+  int columns = 1;   // that meet the weights at once
+  Spread g_per_s;    // 1e9 products, values or scores a second
+};
+
 struct MachineProfile {
   std::string fingerprint;  // of the machine, see fingerprint_of()
   std::string measured_at;  // UTC, "2025-01-31T12:00:00Z"
@@ -120,6 +128,7 @@ struct MachineProfile {
   std::vector<LatencyFigure> latency;
   std::vector<LineFigure> lines;
   std::vector<ExchangeFigure> exchanges;
+  std::vector<KernelFigure> kernels;
   std::vector<std::string> notes;  // what a reader must know, in sentences
 };
 
