@@ -30,14 +30,27 @@ class MapBuilder {
                 .rows = rows});
   }
 
-  // The same rows of all experts, which are one tensor, or each its own.
-  int add_experts(const model::TensorInfo* tensor,
-                  const std::vector<const model::TensorInfo*>& parts, int64_t count,
-                  plan::Range rows) {
+  // The same rows of all experts, or of those that a rank owns.
+  struct ExpertTensor {
+    const model::TensorInfo* tensor;
+    // If each expert is a tensor of its own: all of them.
+    const std::vector<const model::TensorInfo*>* parts = nullptr;
+    int64_t count = 0;
+    const std::vector<int32_t>* owned = nullptr;
+  };
+  int add_experts(const ExpertTensor& experts, plan::Range rows) {
+    const model::TensorInfo* tensor = experts.tensor;
     if (tensor == nullptr) return -1;
-    const int index = add_matrices(tensor, {0, count}, tensor->shape[1], rows);
-    if (!parts.empty()) map_.slices.back().parts = parts.data();
-    return index;
+    WeightSlice slice{.tensor = tensor,
+                      .matrix_count = experts.count,
+                      .matrix_rows = tensor->shape[1],
+                      .rows = rows};
+    if (experts.owned != nullptr) {
+      slice.listed = *experts.owned;
+      slice.matrix_count = static_cast<int64_t>(slice.listed.size());
+    }
+    if (experts.parts != nullptr && !experts.parts->empty()) slice.parts = experts.parts->data();
+    return add(std::move(slice));
   }
 
   // A vector, or rows to be looked up one by one: as in the file, whole panels of plain rows.
@@ -64,15 +77,19 @@ class MapBuilder {
                       .matrix_rows = matrix_rows,
                       .rows = {0, tensor->row_length()},
                       .transposed = true};
-    return place(slice, kernels::layout_for(slice.type, ops_));
+    const kernels::Layout layout = kernels::layout_for(slice.type, ops_);
+    return place(std::move(slice), layout);
   }
 
  private:
-  int add(WeightSlice slice) { return add(slice, kernels::layout_for(slice.tensor->type, ops_)); }
+  int add(WeightSlice slice) {
+    const kernels::Layout layout = kernels::layout_for(slice.tensor->type, ops_);
+    return add(std::move(slice), layout);
+  }
   int add(WeightSlice slice, kernels::Layout layout) {
     slice.type = slice.tensor->type;
     slice.row_length = slice.tensor->row_length();
-    return place(slice, layout);
+    return place(std::move(slice), layout);
   }
   int place(WeightSlice slice, kernels::Layout layout) {
     slice.layout = layout;
@@ -82,7 +99,7 @@ class MapBuilder {
     slice.matrix_bytes = panels * slice.panel_bytes;
     slice.offset = map_.bytes;
     map_.bytes += round_up(slice.bytes(), kSliceAlignment);
-    map_.slices.push_back(slice);
+    map_.slices.push_back(std::move(slice));
     return static_cast<int>(map_.slices.size()) - 1;
   }
 
@@ -148,18 +165,26 @@ BlockSlices map_latent_attention(const model::Block& block, const model::BlockTe
 void map_feed_forward(const model::Block& block, const model::BlockTensors& tensors,
                       const plan::BlockShare& share, MapBuilder& builder, BlockSlices& out) {
   out.ffn_norm = builder.add_vector(tensors.ffn_norm);
-  const plan::Range all{0, block.experts ? block.experts->count : 1};
   const int64_t width = block.experts ? block.experts->width : block.dense_width;
   if (block.experts) out.router = builder.add_rows(tensors.router, share.experts);
+  const auto experts = [&](const model::TensorInfo* tensor,
+                           const std::vector<const model::TensorInfo*>* parts) {
+    return MapBuilder::ExpertTensor{.tensor = tensor,
+                                    .parts = parts,
+                                    .count = block.experts ? block.experts->count : 1,
+                                    .owned = share.whole_experts ? &share.owned : nullptr};
+  };
   if (tensors.gate_up != nullptr) {
-    out.gate = builder.add_matrices(tensors.gate_up, all, 2 * width, share.width);
-    out.up = builder.add_matrices(tensors.gate_up, all, 2 * width,
-                                  {width + share.width.begin, width + share.width.end});
+    const auto fused = experts(tensors.gate_up, nullptr);
+    out.gate = builder.add_experts(fused, share.width);
+    out.up = builder.add_experts(fused, {width + share.width.begin, width + share.width.end});
   } else {
-    out.gate = builder.add_experts(tensors.gate, tensors.gate_parts, all.end, share.width);
-    out.up = builder.add_experts(tensors.up, tensors.up_parts, all.end, share.width);
+    out.gate = builder.add_experts(experts(tensors.gate, &tensors.gate_parts), share.width);
+    out.up = builder.add_experts(experts(tensors.up, &tensors.up_parts), share.width);
   }
-  out.down = builder.add_experts(tensors.down, tensors.down_parts, all.end, share.hidden);
+  const auto down = experts(tensors.down, &tensors.down_parts);
+  out.down = builder.add_experts(
+      down, share.whole_experts ? plan::Range{0, tensors.down->shape[1]} : share.hidden);
   out.selection_bias = builder.add_vector(tensors.selection_bias);
   out.router_bias = builder.add_vector(tensors.router_bias);
   out.gate_bias = builder.add_vectors(tensors.gate_bias);
@@ -203,6 +228,10 @@ WeightMap map_weights(const model::Model& model, const plan::RankShare& share,
   map.rope_factors_long = builder.add_vector(model.rope_factors_long);
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
     const model::Block& block = model.spec.blocks[layer];
+    if (!share.blocks[layer].takes_part) {
+      map.blocks.push_back({});
+      continue;
+    }
     const auto map_of = block.attention.latent ? map_latent_attention : map_attention;
     BlockSlices slices = map_of(block, model.blocks[layer], share.blocks[layer], builder);
     map_feed_forward(block, model.blocks[layer], share.blocks[layer], builder, slices);

@@ -21,7 +21,8 @@ namespace engine {
 inline constexpr size_t kSliceAlignment = 128;
 
 /// Some rows of one tensor, packed. A tensor may hold several matrices of equal shape one after the
-/// other (experts; KV heads), of each of which the same rows are taken.
+/// other (experts; KV heads), of some of which the same rows are taken: of neighbours, or of those
+/// in a list.
 ///
 ///   offset: matrix 0: panel 0, panel 1, …   matrix 1: panel 0, …     (panels of 16 rows)
 struct WeightSlice {
@@ -31,8 +32,9 @@ struct WeightSlice {
   kernels::Layout layout = kernels::Layout::kRows;
   int64_t matrix_begin = 0;  // first matrix taken
   int64_t matrix_count = 1;
-  int64_t matrix_rows = 0;  // rows of a whole matrix in the file
-  plan::Range rows;         // taken of each matrix
+  std::vector<int32_t> listed = {};  // [matrix_count] those taken, ascending; or empty: neighbours
+  int64_t matrix_rows = 0;           // rows of a whole matrix in the file
+  plan::Range rows;                  // taken of each matrix
   // The first `row_length` rows of each matrix of the file, expanded to float32 and transposed:
   // row r holds weight r of each of them.
   bool transposed = false;
@@ -43,6 +45,10 @@ struct WeightSlice {
   size_t matrix_bytes = 0;  // of the rows taken of one matrix, padded to whole panels
 
   uint64_t bytes() const { return static_cast<uint64_t>(matrix_count) * matrix_bytes; }
+  /// Number in the file of the taken matrix `index`, [0, matrix_count).
+  int64_t matrix_number(int64_t index) const {
+    return listed.empty() ? matrix_begin + index : listed[static_cast<size_t>(index)];
+  }
 };
 
 /// Slices of one layer as indices into WeightMap::slices; -1 where the model has none.
@@ -116,17 +122,18 @@ struct BlockWeights {
   Matrix k_up, v_up;                 // one matrix per own head: [latent] or [value] rows
   Matrix attention_output;           // own hidden rows
   Matrix router;                     // own experts' rows
-  Matrix gate, up;                   // own width rows; one matrix per expert
-  Matrix down;                       // own hidden rows; one matrix per expert
-  Matrix shared_router;              // one row, on one rank
-  Matrix shared_gate, shared_up;     // own shared width rows
-  Matrix shared_down;                // own hidden rows
+  // One matrix per expert, own width or hidden rows; or of whole experts one per own expert, all
+  // rows.
+  Matrix gate, up, down;
+  Matrix shared_router;           // one row, on one rank
+  Matrix shared_gate, shared_up;  // own shared width rows
+  Matrix shared_down;             // own hidden rows
 };
 
 struct Weights {
-  Matrix token_embedding;               // own vocabulary rows, layout kRows
-  const float* output_norm = nullptr;   // [hidden]
-  Matrix output;                        // own vocabulary rows
+  Matrix token_embedding;              // own vocabulary rows, layout kRows
+  const float* output_norm = nullptr;  // [hidden]
+  Matrix output;                       // own vocabulary rows
   // [rope dims / 2] or nullptr
   const float *rope_factors = nullptr, *rope_factors_long = nullptr;
   std::vector<BlockWeights> blocks;

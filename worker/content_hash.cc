@@ -18,7 +18,7 @@ int64_t blocks_of_matrix(const model::TensorInfo& tensor) {
 }  // namespace
 
 FileRows file_rows(const engine::WeightSlice& slice, int64_t matrix) {
-  const int64_t number = slice.matrix_begin + matrix;
+  const int64_t number = slice.matrix_number(matrix);
   const int64_t first = slice.parts != nullptr ? 0 : number * slice.matrix_rows;
   // A transposed slice is made of other rows of the file than it has itself.
   const plan::Range taken = slice.transposed ? plan::Range{0, slice.row_length} : slice.rows;
@@ -56,16 +56,18 @@ void ContentBlocks::add_takers(const engine::WeightMap& map, bool own) {
     Taker taker{.slice = own ? static_cast<int64_t>(i) : -1,
                 .matrix_begin = slice.matrix_begin,
                 .matrix_end = slice.matrix_begin + slice.matrix_count,
+                .listed = slice.listed,
                 .matrix_rows = slice.matrix_rows,
                 .rows = rows};
     if (slice.parts == nullptr) {
       takers_[index_of(*slice.tensor)].push_back(taker);
       continue;
     }
+    taker.matrix_begin = 0;
+    taker.matrix_end = 1;
+    taker.listed.clear();
     for (int64_t m = 0; m < slice.matrix_count; m++) {
-      taker.matrix_begin = 0;
-      taker.matrix_end = 1;
-      takers_[index_of(*slice.parts[slice.matrix_begin + m])].push_back(taker);
+      takers_[index_of(*slice.parts[slice.matrix_number(m)])].push_back(taker);
     }
   }
 }
@@ -79,8 +81,8 @@ size_t ContentBlocks::index_of(const model::TensorInfo& tensor) const {
 bool ContentBlocks::is_counted(size_t slice, size_t tensor, int64_t row) const {
   return std::ranges::none_of(takers_[tensor], [&](const Taker& taker) {
     const int64_t matrix = row / taker.matrix_rows;
-    return taker.slice < static_cast<int64_t>(slice) && matrix >= taker.matrix_begin &&
-           matrix < taker.matrix_end && taker.rows.contains(row % taker.matrix_rows);
+    return taker.slice < static_cast<int64_t>(slice) && taker.takes(matrix) &&
+           taker.rows.contains(row % taker.matrix_rows);
   });
 }
 

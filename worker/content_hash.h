@@ -13,6 +13,7 @@
 // Thread rule: const after construction, any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -62,8 +63,14 @@ class ContentBlocks {
   // The rows of a tensor that a slice takes. A rank before ours comes before all of our slices.
   struct Taker {
     int64_t slice;  // -1: of an earlier rank
-    int64_t matrix_begin, matrix_end, matrix_rows;
+    int64_t matrix_begin, matrix_end;
+    std::vector<int32_t> listed;  // instead of these, if not empty
+    int64_t matrix_rows;
     plan::Range rows;
+    bool takes(int64_t matrix) const {
+      if (listed.empty()) return matrix >= matrix_begin && matrix < matrix_end;
+      return std::binary_search(listed.begin(), listed.end(), matrix);
+    }
   };
   struct Block {
     uint64_t number;

@@ -38,6 +38,7 @@ std::string describe(const engine::WeightMap& map) {
                   static_cast<uint32_t>(slice.layout), ' ', slice.matrix_begin, ' ',
                   slice.matrix_count, ' ', slice.rows.begin, ' ', slice.rows.end, ' ',
                   slice.row_length, ' ', slice.transposed, ' ', slice.offset, ' ', slice.bytes());
+    for (const int32_t matrix : slice.listed) text += base::cat(' ', matrix);
   }
   return text;
 }
@@ -97,8 +98,8 @@ base::Result<shm::ArenaPlan> plan_weight_arena(const engine::WeightMap& map) {
                        .layout = static_cast<uint32_t>(slice.layout),
                        .rows = static_cast<uint64_t>(slice.matrix_count * slice.rows.size()),
                        .row_length = static_cast<uint64_t>(slice.row_length),
-                       .first_row = static_cast<uint64_t>(slice.matrix_begin * slice.matrix_rows +
-                                                          slice.rows.begin),
+                       .first_row = static_cast<uint64_t>(
+                           slice.matrix_number(0) * slice.matrix_rows + slice.rows.begin),
                        .bytes = slice.bytes()}));
     CHECK(offset == slice.offset, "arena and weight map disagree about ", slice.tensor->name);
   }

@@ -95,7 +95,7 @@ Bytes simple_path(const model::Model& model, const engine::WeightMap& map) {
   Bytes memory(map.bytes);
   for (const engine::WeightSlice& slice : map.slices) {
     for (int64_t m = 0; m < slice.matrix_count; m++) {
-      const int64_t number = slice.matrix_begin + m;
+      const int64_t number = slice.matrix_number(m);
       const model::TensorInfo& tensor = slice.parts ? *slice.parts[number] : *slice.tensor;
       const int64_t row_bytes = kernels::row_bytes(tensor.type, tensor.row_length());
       const int64_t matrix_first = slice.parts ? 0 : number * slice.matrix_rows;
