@@ -78,7 +78,7 @@ void Pass::attend_over(size_t layer, int c, int64_t own_head, const float* query
   const int64_t head = share.heads.begin + own_head;
   const int64_t kv_head = head / (attention.heads / attention.kv_heads) - share.kv_heads.begin;
   const Column& column = step_.columns()[as_size(c)];
-  const auto blocks = step_.blocks(column.sequence);
+  const auto blocks = blocks_of(layer, column.sequence);
   const int64_t positions = column.position + 1;
   const int64_t first = attention.first_position(column.position);
   for (int64_t b = first / base::kKvBlockPositions; b * base::kKvBlockPositions < positions; b++) {

@@ -157,14 +157,19 @@ void Pass::finish_value(size_t layer, int64_t own_head) {
     const int64_t position = step_.columns()[as_size(c)].position;
     rank_.ops.store_v(rank_.options.kv->type(), value, attention.value_dim,
                       static_cast<int>(position % base::kKvBlockPositions),
-                      rank_.options.kv->v_block(layer, block_of(c), own_head));
+                      rank_.options.kv->v_block(layer, block_of(layer, c), own_head));
   }
 }
 
+// KV blocks of a sequence, in the pool that has this layer.
+std::span<const int32_t> Pass::blocks_of(size_t layer, int32_t sequence) const {
+  return rank_.options.kv->is_near(layer) ? step_.near_blocks(sequence) : step_.blocks(sequence);
+}
+
 // The KV block that holds a column's position.
-int32_t Pass::block_of(int c) const {
+int32_t Pass::block_of(size_t layer, int c) const {
   const Column& column = step_.columns()[as_size(c)];
-  return step_.blocks(column.sequence)[as_size(column.position / base::kKvBlockPositions)];
+  return blocks_of(layer, column.sequence)[as_size(column.position / base::kKvBlockPositions)];
 }
 
 // Turns a key and writes it into its block. `key` is changed.
@@ -173,7 +178,7 @@ void Pass::store_key(size_t layer, int c, int64_t own_head, float* key) {
   const int64_t position = step_.columns()[as_size(c)].position;
   rank_.ops.store_k(rank_.options.kv->type(), key, rank_.spec.blocks[layer].attention.head_dim,
                     static_cast<int>(position % base::kKvBlockPositions),
-                    rank_.options.kv->k_block(layer, block_of(c), own_head));
+                    rank_.options.kv->k_block(layer, block_of(layer, c), own_head));
 }
 
 // Own heads of q and k after a norm over all heads. In decode (one column per sequence) keys are

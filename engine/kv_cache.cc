@@ -7,9 +7,9 @@
 namespace engine {
 
 KvPool::KvPool(const model::ModelSpec& spec, const plan::RankShare& share, kernels::KvType type,
-               int32_t block_count)
-    : type_(type), block_count_(block_count) {
-  CHECK(block_count > 0);
+               KvCounts counts)
+    : type_(type) {
+  CHECK(counts.blocks > 0);
   const size_t element = type == kernels::KvType::kF16 ? 2 : 4;
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Attention& attention = spec.blocks[layer].attention;
@@ -21,7 +21,9 @@ KvPool::KvPool(const model::ModelSpec& spec, const plan::RankShare& share, kerne
     l.head_bytes =
         l.k_bytes +
         round_up(element * base::kKvBlockPositions * static_cast<size_t>(attention.value_dim), 64);
-    bytes_ += l.head_count * l.head_bytes * static_cast<size_t>(block_count);
+    l.near = counts.near > 0 && attention.reach != model::Reach::kAll;
+    bytes_ +=
+        l.head_count * l.head_bytes * static_cast<size_t>(l.near ? counts.near : counts.blocks);
     layers_.push_back(l);
   }
   // A rank without heads still binds something.

@@ -214,7 +214,8 @@ class Pass {
   base::Wait attention_output(size_t layer);
   void attention_output_part(size_t layer, const Activations& x, plan::Range panels);
   void add_to_residual(const float* y, int64_t rows, float* residual) const;
-  int32_t block_of(int column) const;
+  std::span<const int32_t> blocks_of(size_t layer, int32_t sequence) const;
+  int32_t block_of(size_t layer, int column) const;
 
   // attend.cc
   void attend(size_t layer);

@@ -39,15 +39,15 @@ base::Error group_ended(base::Wait wait, const base::Exchange& exchange) {
 }  // namespace
 
 size_t kv_pool_bytes(const model::ModelSpec& spec, const plan::RankShare& share,
-                     kernels::KvType type, int32_t block_count) {
-  return KvPool(spec, share, type, block_count).bytes();
+                     kernels::KvType type, KvCounts counts) {
+  return KvPool(spec, share, type, counts).bytes();
 }
 
 RankEngine::RankEngine(RankEngineOptions options)
     : options_(std::move(options)),
       weights_(bind_weights(*options_.weight_map, options_.weights)),
       kv_(options_.model->spec, options_.plan.ranks[static_cast<size_t>(options_.rank)],
-          options_.kv_type, options_.shape.kv_block_count),
+          options_.kv_type, {options_.shape.kv_block_count, options_.shape.kv_near_count}),
       scratch_(options_.cpus.size()),
       waits_(options_.cpus.size()),
       view_(options_.shape) {

@@ -42,7 +42,7 @@ struct RankEngineOptions {
 
 /// Bytes of the KV pool of one rank.
 size_t kv_pool_bytes(const model::ModelSpec& spec, const plan::RankShare& share,
-                     kernels::KvType type, int32_t block_count);
+                     kernels::KvType type, KvCounts counts);
 
 class RankEngine {
  public:

@@ -26,6 +26,9 @@ struct Step {
   std::vector<Column> columns;  // [1 … kStepColumnsMax], positions of one sequence ascending
   /// KV blocks of each sequence; entry i holds positions [i, i + 1) * kKvBlockPositions.
   std::vector<std::vector<int32_t>> block_tables;
+  /// The same of the layers that reach near positions only, with blocks of a pool of their own; -1
+  /// where no column reaches any more. As long as `block_tables`; empty if there is no such pool.
+  std::vector<std::vector<int32_t>> near_tables = {};
 };
 
 /// In StepOutput::fault_layer: no layer, the logits.
@@ -45,6 +48,10 @@ struct RunnerShape {
   int32_t kv_block_count = 0;  // blocks of the pool, ids [0, kv_block_count)
   int columns_max = 0;         // columns of one step
   int logit_columns_max = 0;   // columns of one step that may want logits
+  /// Layers that reach at most near_span positions have blocks of their own, ids [0,
+  /// kv_near_count); 0: they share those of all.
+  int32_t kv_near_count = 0;
+  int64_t near_span = 0;
 };
 
 class StepRunner {

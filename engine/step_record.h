@@ -1,7 +1,7 @@
 // A step as bytes: what the leader writes into shared memory and every rank reads.
 //
-//   StepHeader | Column [columns] | uint32 table_begin [sequences + 1] | int32 block
-//   [table_begin.back()]
+//   StepHeader | Column [columns] | uint32 table_begin [sequences + 1]
+//   | int32 block [table_begin.back()] | int32 near block [the same, or none]
 //
 // Ranks check every count, id and index before use: the bytes come from another process.
 #pragma once
@@ -40,11 +40,20 @@ class StepView {
     const auto s = static_cast<size_t>(sequence);
     return {blocks_.data() + table_begin_[s], table_begin_[s + 1] - table_begin_[s]};
   }
+  /// KV blocks of the layers that reach near positions only: ids of their pool, -1 where no column
+  /// of this step reaches; those of all layers if there is no such pool.
+  std::span<const int32_t> near_blocks(int32_t sequence) const {
+    if (shape_.kv_near_count == 0) return blocks(sequence);
+    const auto s = static_cast<size_t>(sequence);
+    return {near_.data() + table_begin_[s], table_begin_[s + 1] - table_begin_[s]};
+  }
   /// Whether no sequence has more than one column: then no column reads another's new keys.
   bool one_column_each() const { return one_column_each_; }
 
  private:
+  base::Status check_blocks(size_t count) const;
   base::Status check_columns();
+  base::Status check_near(const Column& column) const;
 
   RunnerShape shape_;
   size_t column_count_ = 0, sequence_count_ = 0, wanted_count_ = 0;
@@ -53,6 +62,7 @@ class StepView {
   Buffer<int32_t> wanted_;        // [columns_max]
   Buffer<uint32_t> table_begin_;  // [kStepSequencesMax + 1]
   Buffer<int32_t> blocks_;        // [kStepSequencesMax * blocks of a context]
+  Buffer<int32_t> near_;          // the same
   Buffer<int32_t> columns_seen_;  // [kStepSequencesMax] columns of each sequence
 };
 

@@ -48,13 +48,23 @@ uint64_t file_bytes_of(const KvIdentity& identity) {
   return round_up(bytes, bytes >= kHugePage ? kHugePage : kSmallPage);
 }
 
-KvBlockEntry content_of(const Hash128& previous, int64_t first_position,
-                        std::span<const int32_t> tokens) {
+uint64_t near_check(const Hash128& chain, int32_t near) {
+  const struct {
+    Hash128 chain;
+    int64_t near;
+  } all = {chain, near};
+  static_assert(sizeof all == 24);
+  return hash64(std::as_bytes(std::span(&all, 1)));
+}
+
+KvBlockEntry content_of(const KvBlockPlace& place, std::span<const int32_t> tokens) {
   KvBlockEntry entry = {};
   entry.state = kKvBlockSealed;
-  entry.first_position = first_position;
-  entry.chain = kv_chain(previous, tokens);
-  entry.previous = previous;
+  entry.near = place.near;
+  entry.first_position = place.first_position;
+  entry.chain = kv_chain(place.previous, tokens);
+  entry.previous = place.previous;
+  entry.near_check = near_check(entry.chain, place.near);
   std::copy(tokens.begin(), tokens.end(), entry.tokens);
   return entry;
 }
@@ -103,14 +113,17 @@ bool is_sealed(const KvBlockEntry& entry) {
              .load(std::memory_order_acquire) == kKvBlockSealed;
 }
 
-void seal_entry(KvBlockEntry& entry, const Hash128& previous, int64_t first_position,
-                std::span<const int32_t> tokens) {
+void seal_entry(KvBlockEntry& entry, const KvBlockPlace& place, std::span<const int32_t> tokens) {
   CHECK(!is_sealed(entry), "a block sealed twice");
-  const KvBlockEntry content = content_of(previous, first_position, tokens);
-  const size_t behind = offsetof(KvBlockEntry, reserved);
+  const KvBlockEntry content = content_of(place, tokens);
+  const size_t behind = offsetof(KvBlockEntry, near);
   std::memcpy(reinterpret_cast<std::byte*>(&entry) + behind,
               reinterpret_cast<const std::byte*>(&content) + behind, sizeof entry - behind);
   std::atomic_ref<uint32_t>(entry.state).store(kKvBlockSealed, std::memory_order_release);
+}
+
+void drop_near(KvBlockEntry& entry) {
+  std::atomic_ref<int32_t>(entry.near).exchange(-1, std::memory_order_acq_rel);
 }
 
 // The exchange keeps what follows behind it, as the release in seal_entry() what came before. The
@@ -127,8 +140,14 @@ bool is_valid(const KvBlockEntry& entry, const Hash128& root) {
       (entry.first_position == 0) != (entry.previous == root)) {
     return false;
   }
-  const KvBlockEntry content = content_of(entry.previous, entry.first_position, entry.tokens);
+  KvBlockEntry content = content_of({entry.previous, entry.first_position}, entry.tokens);
+  content.near = entry.near;
+  content.near_check = entry.near_check;
   return std::memcmp(&content, &entry, sizeof content) == 0;
+}
+
+bool near_is_valid(const KvBlockEntry& entry) {
+  return entry.near >= 0 && entry.near_check == near_check(entry.chain, entry.near);
 }
 
 uint64_t checksum_of(const KvArenaHeader& header) {

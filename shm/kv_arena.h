@@ -27,7 +27,7 @@
 namespace shm {
 
 inline constexpr char kKvArenaMagic[8] = {'N', 'U', 'M', 'O', 'E', 'K', 'V', 'C'};
-inline constexpr uint32_t kKvArenaLayoutVersion = 1;
+inline constexpr uint32_t kKvArenaLayoutVersion = 2;
 inline constexpr uint32_t kKvBlockSealed = 0x5ea1ed01;  // any other state: not sealed
 
 /// What a pool holds and how. Equal identities mean: the same bytes would be written again.
@@ -66,13 +66,14 @@ static_assert(offsetof(KvArenaHeader, header_checksum) == 120);
 
 /// A block as the leader knows it. Only `state` is looked at by others while it changes.
 struct KvBlockEntry {
-  uint32_t state;     // atomic: kKvBlockSealed is stored last with release, and taken away first
-  uint32_t reserved;  // zero
+  uint32_t state;  // atomic: kKvBlockSealed is stored last with release, and taken away first
+  int32_t near;    // block with the same positions of the near layers, -1: none; atomic
   int64_t first_position;  // of the block in its sequence, a multiple of kKvBlockPositions
   Hash128 chain;           // of all tokens up to the block's end
   Hash128 previous;        // chain of the block before it, or the root
   int32_t tokens[base::kKvBlockPositions];
-  uint8_t reserved_end[16];  // zero
+  uint64_t near_check;      // of chain and near
+  uint8_t reserved_end[8];  // zero
 };
 static_assert(std::is_trivially_copyable_v<KvBlockEntry> && sizeof(KvBlockEntry) == 320);
 static_assert(offsetof(KvBlockEntry, chain) == 16 && offsetof(KvBlockEntry, tokens) == 48);
@@ -84,13 +85,23 @@ Hash128 kv_chain(const Hash128& previous, std::span<const int32_t> tokens);
 
 /// Whether the entry is sealed; acquire, so its fields may be read then.
 bool is_sealed(const KvBlockEntry& entry);
+/// Where a block lies.
+struct KvBlockPlace {
+  Hash128 previous;  // chain of the block before it, or the root
+  int64_t first_position = 0;
+  int32_t near = -1;
+};
 /// The state is written last: who dies inside leaves an entry without a seal. REQUIRES: not sealed.
-void seal_entry(KvBlockEntry& entry, const Hash128& previous, int64_t first_position,
-                std::span<const int32_t> tokens);
+void seal_entry(KvBlockEntry& entry, const KvBlockPlace& place, std::span<const int32_t> tokens);
+/// The near block of a sealed entry is to be overwritten; the entry stays sealed without it.
+void drop_near(KvBlockEntry& entry);
 /// Takes the seal away, before anything else of the entry changes.
 void drop_entry(KvBlockEntry& entry);
-/// Whether a sealed entry is what seal_entry() would write; `root` is the chain's beginning.
+/// Whether a sealed entry is, but for its near block, what seal_entry() would write; `root` is the
+/// chain's beginning.
 bool is_valid(const KvBlockEntry& entry, const Hash128& root);
+/// Whether a valid entry has a near block, of the number that was sealed with it.
+bool near_is_valid(const KvBlockEntry& entry);
 
 /// Checks a header against the true size of its file and what is expected. Errors: a sentence.
 base::Result<void> check_kv_header(const KvArenaHeader& header, uint64_t file_bytes,

@@ -28,7 +28,8 @@ std::vector<int32_t> usable(const SealedBlocks* sealed, int32_t count) {
 Batcher::Batcher(const engine::RunnerShape& shape, SealedBlocks* sealed)
     : shape_(shape),
       sealed_(sealed),
-      blocks_(shape.kv_block_count, usable(sealed, shape.kv_block_count)) {
+      blocks_(shape.kv_block_count, usable(sealed, shape.kv_block_count)),
+      near_(shape, sealed) {
   CHECK(shape.columns_max >= 1 && shape.columns_max <= base::kStepColumnsMax, "columns_max ",
         shape.columns_max);
   CHECK(shape.logit_columns_max >= 1, "logit_columns_max ", shape.logit_columns_max);
@@ -64,6 +65,7 @@ void Batcher::remove(uint64_t id) {
   if (found == running_.end()) return;
   blocks_.release(found->blocks, found->reserved - static_cast<int32_t>(found->blocks.size()),
                   found->sealed);
+  near_.release(found->near, found->sealed);
   running_.erase(found);
 }
 
@@ -80,8 +82,9 @@ Batcher::Running* Batcher::find(uint64_t id) {
 void Batcher::admit() {
   while (!waiting_.empty() && running_.size() < size_t{base::kStepSequencesMax}) {
     const int32_t blocks = blocks_for(waiting_.front().positions_max);
-    if (!blocks_.reserve(blocks)) return;
+    if (!near_.can_reserve(waiting_.front().positions_max) || !blocks_.reserve(blocks)) return;
     Running running;
+    running.near = near_.reserve(waiting_.front().positions_max);
     running.sequence = std::move(waiting_.front());
     running.reserved = blocks;
     waiting_.pop_front();
@@ -101,10 +104,16 @@ void Batcher::adopt(Running& running) {
                           .first(static_cast<size_t>(most * base::kKvBlockPositions));
   // One that another sequence uses is not shared.
   const auto is_free = [&](int32_t block) { return blocks_.is_kept(block); };
+  std::vector<int32_t> found;
   for (const int32_t block : sealed_->find(tokens, is_free)) {
-    if (static_cast<int64_t>(running.blocks.size()) == most || !blocks_.take_kept(block)) break;
-    running.blocks.push_back(block);
+    const bool twice = std::find(found.begin(), found.end(), block) != found.end();
+    if (static_cast<int64_t>(found.size()) == most || twice || !is_free(block)) break;
+    found.push_back(block);
   }
+  found.resize(near_.usable(found));
+  for (const int32_t block : found) blocks_.take_kept(block);
+  near_.adopt(found, running.near);
+  running.blocks = std::move(found);
   running.sealed = running.blocks.size();
   running.computed = static_cast<int64_t>(running.sealed) * base::kKvBlockPositions;
 }
@@ -118,7 +127,11 @@ void Batcher::seal(uint64_t id) {
     const size_t index = running->sealed;
     const auto tokens = std::span<const int32_t>(running->sequence.tokens)
                             .subspan(index * base::kKvBlockPositions, base::kKvBlockPositions);
-    sealed_->seal(running->blocks[index], index == 0 ? -1 : running->blocks[index - 1], tokens);
+    const std::vector<int32_t>& near = running->near.table;
+    sealed_->seal({.block = running->blocks[index],
+                   .previous = index == 0 ? -1 : running->blocks[index - 1],
+                   .near = near.empty() ? -1 : near[index]},
+                  tokens);
   }
 }
 
@@ -128,6 +141,7 @@ void Batcher::add_part(Running& running, int column_count) {
     running.blocks.push_back(blocks_.take());
     if (sealed_ != nullptr) sealed_->forget(running.blocks.back());
   }
+  near_.grow(running.near, running.computed, running.blocks.size(), running.sealed);
   Part part{.id = running.sequence.id,
             .first_column = static_cast<int>(step_.columns.size()),
             .column_count = column_count,
@@ -144,6 +158,7 @@ void Batcher::add_part(Running& running, int column_count) {
   }
   logits_rows_ += part.logits_count;
   step_.block_tables.push_back(running.blocks);
+  if (near_.exists()) step_.near_tables.push_back(running.near.table);
   parts_.push_back(part);
 }
 
@@ -173,6 +188,7 @@ const engine::Step* Batcher::plan() {
   admit();
   step_.columns.clear();
   step_.block_tables.clear();
+  step_.near_tables.clear();
   parts_.clear();
   logits_rows_ = 0;
 
@@ -202,7 +218,8 @@ bool Batcher::has_work() const {
   for (const Running& running : running_)
     if (!running.paused && running.left() > 0) return true;
   return !waiting_.empty() && running_.size() < size_t{base::kStepSequencesMax} &&
-         blocks_.can_reserve(blocks_for(waiting_.front().positions_max));
+         blocks_.can_reserve(blocks_for(waiting_.front().positions_max)) &&
+         near_.can_reserve(waiting_.front().positions_max);
 }
 
 void Batcher::complete() {

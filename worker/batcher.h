@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "engine/step.h"
 #include "worker/kv_blocks.h"
+#include "worker/near_blocks.h"
 #include "worker/sealed_blocks.h"
 
 namespace worker {
@@ -77,6 +78,7 @@ class Batcher {
     NewSequence sequence;
     std::vector<int32_t> blocks;
     int32_t reserved = 0;  // blocks in all
+    NearBlocks::Held near;
     int64_t computed = 0;  // positions in the cache
     size_t sealed = 0;     // blocks, the first ones
     bool paused = false;
@@ -97,6 +99,7 @@ class Batcher {
   const engine::RunnerShape shape_;
   SealedBlocks* const sealed_;
   KvBlocks blocks_;
+  NearBlocks near_;
   std::deque<NewSequence> waiting_;
   std::list<Running> running_;  // in order of arrival; addresses stay
   size_t decode_turn_ = 0;      // who is first when not all decode columns fit

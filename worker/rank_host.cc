@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "shm/pin.h"
 #include "worker/loader.h"
+#include "worker/near_blocks.h"
 #include "worker/placement_report.h"
 
 namespace worker {
@@ -37,12 +38,14 @@ base::Result<engine::RunnerShape> shape_of(const model::ModelSpec& spec,
       (context + base::kKvBlockPositions - 1) / base::kKvBlockPositions * options.sequences;
   const int64_t logit_columns =
       kLogitBytesMax / (spec.vocabulary * static_cast<int64_t>(sizeof(float)));
-  return engine::RunnerShape{.vocabulary = spec.vocabulary,
-                             .context = context,
-                             .kv_block_count = static_cast<int32_t>(blocks),
-                             .columns_max = options.columns_max,
-                             .logit_columns_max = static_cast<int>(
-                                 std::clamp<int64_t>(logit_columns, 1, options.columns_max))};
+  engine::RunnerShape shape{.vocabulary = spec.vocabulary,
+                            .context = context,
+                            .kv_block_count = static_cast<int32_t>(blocks),
+                            .columns_max = options.columns_max,
+                            .logit_columns_max = static_cast<int>(
+                                std::clamp<int64_t>(logit_columns, 1, options.columns_max))};
+  plan_near_pool(spec, options.sequences, shape);
+  return shape;
 }
 
 }  // namespace
@@ -240,13 +243,15 @@ base::Status RankHost::find_kv() {
                    RankKv::find({.path = base::cat(options_.arena_directory, "/", name),
                                  .named = options_.named_kv,
                                  .small_pages = options_.huge_pages == shm::HugePages::kOff,
-                                 .identity = kv_identity({.model = &model_,
-                                                          .plan = &plan_,
-                                                          .ops = ops_,
-                                                          .type = kv_type_,
-                                                          .block_count = shape_.kv_block_count,
-                                                          .rank = options_.rank,
-                                                          .os_node = options_.os_node})}));
+                                 .near_count = shape_.kv_near_count,
+                                 .identity = kv_identity(
+                                     {.model = &model_,
+                                      .plan = &plan_,
+                                      .ops = ops_,
+                                      .type = kv_type_,
+                                      .counts = {shape_.kv_block_count, shape_.kv_near_count},
+                                      .rank = options_.rank,
+                                      .os_node = options_.os_node})}));
   kv_.emplace(std::move(kv));
   return {};
 }

@@ -24,10 +24,10 @@ shm::KvIdentity kv_identity(const KvIdentityOptions& options) {
                     .high = source_identity(*options.model).low};
   identity.plan_hash = shm::hash64(std::as_bytes(std::span(heads)));
   identity.pool_bytes =
-      engine::kv_pool_bytes(options.model->spec, share, options.type, options.block_count);
+      engine::kv_pool_bytes(options.model->spec, share, options.type, options.counts);
   identity.kv_type = static_cast<uint32_t>(options.type);
   identity.layout = options.ops->is_reference ? 1 : 0;
-  identity.block_count = static_cast<uint32_t>(options.block_count);
+  identity.block_count = static_cast<uint32_t>(options.counts.blocks);
   identity.rank = static_cast<uint32_t>(options.rank);
   identity.rank_count = static_cast<uint32_t>(options.plan->ranks.size());
   identity.node = options.os_node;
@@ -66,7 +66,7 @@ base::Status RankKv::open(uint64_t stamp) {
   if (!arena.ok()) return arena.error();
   arena_.emplace(std::move(*arena));
   if (options_.identity.rank != 0) return {};
-  sealed_.emplace(arena_->entries(), shm::kv_chain_root(options_.identity));
+  sealed_.emplace(arena_->entries(), shm::kv_chain_root(options_.identity), options_.near_count);
   found_blocks_ = sealed_->sealed_count();
   return {};
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/kv_cache.h"
 #include "engine/step.h"
 #include "kernels/ops.h"
 #include "model/model.h"
@@ -25,6 +26,7 @@ struct RankKvOptions {
   std::string path;
   bool named = false;  // stays there for the next process
   bool small_pages = false;
+  int32_t near_count = 0;  // engine::KvCounts::near
   shm::KvIdentity identity;
 };
 
@@ -34,7 +36,7 @@ struct KvIdentityOptions {
   const plan::Plan* plan = nullptr;
   const kernels::Ops* ops = nullptr;
   kernels::KvType type = kernels::KvType::kF16;
-  int32_t block_count = 0;
+  engine::KvCounts counts;
   int rank = 0;
   int os_node = -1;
 };

@@ -86,8 +86,8 @@ std::vector<shm::RankNeed> full_needs(const GroupMemory& group, const RoomQuesti
     shm::RankNeed need{.node = question.os_nodes[rank]};
     const auto arena = plan_weight_arena(engine::map_weights(group.model, share, group.ops));
     need.weight_bytes = arena.ok() ? arena->file_bytes() : 0;
-    need.kv_bytes =
-        engine::kv_pool_bytes(group.model.spec, share, group.kv_type, group.shape.kv_block_count);
+    need.kv_bytes = engine::kv_pool_bytes(group.model.spec, share, group.kv_type,
+                                          {group.shape.kv_block_count, group.shape.kv_near_count});
     if (group.plan.ranks.size() > 1) {
       need.exchange_bytes = shm::ShmExchange::bytes_per_rank(
           {.ranks = group.plan.rank_count(),

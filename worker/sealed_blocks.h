@@ -27,12 +27,25 @@ class SealedBlocks {
   virtual std::vector<int32_t> find(std::span<const int32_t> tokens,
                                     const std::function<bool(int32_t)>& usable) = 0;
 
-  /// All ranks have written `block`: it holds `tokens` [kKvBlockPositions] after what `previous`
-  /// holds, a sealed block, or -1 where the sequence begins. Several blocks may hold the same.
-  virtual void seal(int32_t block, int32_t previous, std::span<const int32_t> tokens) = 0;
+  struct Place {
+    int32_t block = -1;
+    int32_t previous = -1;  // the sealed block before it; -1: the sequence begins with it
+    int32_t near = -1;      // with the same positions of layers that reach near ones only; -1: none
+  };
+  /// All ranks have written the block: it holds `tokens` [kKvBlockPositions] after what the
+  /// previous one holds. Several blocks may hold the same.
+  virtual void seal(const Place& place, std::span<const int32_t> tokens) = 0;
 
   /// `block` is going to be overwritten: called before the step that does. It may not be sealed.
   virtual void forget(int32_t block) = 0;
+
+  /// The near block that goes with a sealed one, -1: it was overwritten. Each goes with one at
+  /// most.
+  virtual int32_t near_of(int32_t block) const = 0;
+  /// All of them, each once.
+  virtual std::vector<int32_t> sealed_near() const = 0;
+  /// Near block `near` is going to be overwritten: called before the step that does.
+  virtual void forget_near(int32_t near) = 0;
 };
 
 }  // namespace worker

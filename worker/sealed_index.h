@@ -18,14 +18,19 @@ namespace worker {
 class SealedIndex final : public SealedBlocks {
  public:
   /// `table` has an entry for each block of the pool and must outlive the index; `root` begins the
-  /// chains, shm::kv_chain_root().
-  SealedIndex(std::span<shm::KvBlockEntry> table, const shm::Hash128& root);
+  /// chains, shm::kv_chain_root(). `near_count`: blocks of the pool of near layers.
+  SealedIndex(std::span<shm::KvBlockEntry> table, const shm::Hash128& root, int32_t near_count = 0);
 
   std::vector<int32_t> sealed() const override;
   std::vector<int32_t> find(std::span<const int32_t> tokens,
                             const std::function<bool(int32_t)>& usable) override;
-  void seal(int32_t block, int32_t previous, std::span<const int32_t> tokens) override;
+  void seal(const Place& place, std::span<const int32_t> tokens) override;
   void forget(int32_t block) override;
+  int32_t near_of(int32_t block) const override {
+    return is_sealed(block) ? entry(block).near : -1;
+  }
+  std::vector<int32_t> sealed_near() const override;
+  void forget_near(int32_t near) override;
 
   int32_t count() const { return static_cast<int32_t>(table_.size()); }
   int32_t sealed_count() const { return sealed_count_; }
@@ -38,8 +43,9 @@ class SealedIndex final : public SealedBlocks {
 
   const std::span<shm::KvBlockEntry> table_;
   const shm::Hash128 root_;
-  std::vector<int32_t> heads_;  // [power of two] first block of a bucket, -1: none
-  std::vector<int32_t> next_;   // [count()] of the same bucket
+  std::vector<int32_t> heads_;       // [power of two] first block of a bucket, -1: none
+  std::vector<int32_t> next_;        // [count()] of the same bucket
+  std::vector<int32_t> near_owner_;  // [near blocks] the sealed block that each goes with, or -1
   int32_t sealed_count_ = 0;
 };
 

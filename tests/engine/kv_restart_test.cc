@@ -73,7 +73,7 @@ class KvGroup {
                                                                  .plan = &plan,
                                                                  .ops = ops,
                                                                  .type = shape.kv_type,
-                                                                 .block_count = kBlocks,
+                                                                 .counts = {.blocks = kBlocks},
                                                                  .rank = rank})}));
       RETURN_IF_ERROR(kv.open(5));
       options.kv_memory.push_back(kv.data());

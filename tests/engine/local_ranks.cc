@@ -11,17 +11,18 @@ base::Result<std::unique_ptr<LocalRanks>> LocalRanks::start(const model::Model& 
                                                             const LocalRanksOptions& options) {
   std::unique_ptr<LocalRanks> local(new LocalRanks(model));
   ASSIGN_OR_RETURN(const kernels::Ops* ops, kernels::find_ops(options.isa));
-  ASSIGN_OR_RETURN(plan::Plan plan,
-                   plan::split(model.spec, {.strategy = options.strategy,
-                                            .rank_count = options.ranks,
-                                            .shares = options.shares,
-                                            .stages = options.stages,
-                                            .expert_use = options.expert_use}));
+  ASSIGN_OR_RETURN(plan::Plan plan, plan::split(model.spec, {.strategy = options.strategy,
+                                                             .rank_count = options.ranks,
+                                                             .shares = options.shares,
+                                                             .stages = options.stages,
+                                                             .expert_use = options.expert_use}));
   local->shape_ = {.vocabulary = model.spec.vocabulary,
                    .context = options.context,
                    .kv_block_count = options.kv_blocks,
                    .columns_max = options.columns_max,
-                   .logit_columns_max = options.columns_max};
+                   .logit_columns_max = options.columns_max,
+                   .kv_near_count = options.near_blocks,
+                   .near_span = options.near_span};
   RETURN_IF_ERROR(local->meet(plan, options));
   local->expert_trace_.assign(
       model.spec.blocks.size() * static_cast<size_t>(options.columns_max) * base::kExpertsUsedMax,
@@ -71,8 +72,8 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
   own.weights = Buffer<std::byte>(own.map.bytes);
   std::byte* kv_memory = nullptr;
   if (options.kv_memory.empty()) {
-    own.kv =
-        Buffer<std::byte>(kv_pool_bytes(model_.spec, share, options.kv_type, options.kv_blocks));
+    own.kv = Buffer<std::byte>(kv_pool_bytes(model_.spec, share, options.kv_type,
+                                             {options.kv_blocks, options.near_blocks}));
     kv_memory = own.kv.data();
   } else {
     kv_memory = options.kv_memory[static_cast<size_t>(rank)];

@@ -21,6 +21,8 @@ struct LocalRanksOptions {
   int64_t context = 256;
   int columns_max = 128;
   int32_t kv_blocks = 64;
+  int32_t near_blocks = 0;  // see RunnerShape
+  int64_t near_span = 0;
   std::string exchange = "shm";            // or zmq
   std::vector<std::byte*> kv_memory = {};  // [ranks] of the pools, outlives them; empty: their own
   // How the plan is made, as in plan::SplitOptions.
@@ -46,6 +48,7 @@ class LocalRanks {
   ~LocalRanks();
 
   StepRunner& runner() { return *runner_; }
+  const RunnerShape& shape() const { return shape_; }
   RankEngine& leader() { return *ranks_[0]->engine; }
 
   /// Logits of all positions of one sequence, `chunk` tokens a step (0: as many as fit), in the KV

@@ -7,6 +7,7 @@
 
 #include "tests/engine/golden.h"
 #include "tests/engine/local_ranks.h"
+#include "worker/batcher.h"
 
 namespace engine {
 namespace {
@@ -103,6 +104,54 @@ TEST(Reach, BlocksOutsideAWindowAreNotRead) {
     if (logits.empty()) logits = now;
     EXPECT_EQ(same_bits(now, logits), table[2] == 2);
   }
+}
+
+// Logits of every position of one sequence, as the batcher runs it.
+std::vector<std::vector<float>> batched_logits(LocalRanks& ranks,
+                                               const std::vector<int32_t>& tokens) {
+  worker::Batcher batcher(ranks.shape());
+  batcher.add({.id = 1, .tokens = tokens, .positions_max = static_cast<int64_t>(tokens.size())});
+  std::vector<std::vector<float>> rows;
+  const auto vocabulary = static_cast<size_t>(ranks.shape().vocabulary);
+  while (const Step* step = batcher.plan()) {
+    auto got = ranks.runner().run(*step);
+    EXPECT_TRUE(got.ok()) << got.error().message;
+    for (size_t i = 0; i < step->columns.size(); i++) {
+      const float* row = got->logits.data() + i * vocabulary;
+      rows.emplace_back(row, row + vocabulary);
+    }
+    batcher.complete();
+  }
+  return rows;
+}
+
+// Layers with a window keep a few blocks of their own; the layer without one keeps all.
+TEST(Reach, APoolOfNearBlocksGivesTheSameBits) {
+  model::Model model = load("gpt-oss-f16");
+  for (const size_t layer : {0u, 2u}) {
+    model.spec.blocks[layer].attention.reach = model::Reach::kWindow;
+    model.spec.blocks[layer].attention.span = layer == 0 ? 16 : 100;
+  }
+  model.spec.blocks[1].attention.reach = model::Reach::kAll;
+  const std::vector<int32_t> tokens = some_tokens(700);
+  LocalRanksOptions options{.ranks = 2, .context = 704, .columns_max = 48, .kv_blocks = 11};
+  auto all = LocalRanks::start(model, options);
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  const auto expected = batched_logits(**all, tokens);
+  options.near_blocks = 4;
+  options.near_span = 100;
+  options.threads = 2;
+  auto few = LocalRanks::start(model, options);
+  ASSERT_TRUE(few.ok()) << few.error().message;
+  const auto got = batched_logits(**few, tokens);
+  ASSERT_EQ(got.size(), tokens.size());
+  ASSERT_EQ(expected.size(), tokens.size());
+  for (size_t p = 0; p < tokens.size(); p++) ASSERT_TRUE(same_bits(got[p], expected[p])) << p;
+  const auto bytes = [&](KvCounts counts) {
+    const auto plan = plan::split(model.spec, {});
+    return kv_pool_bytes(model.spec, plan->ranks[0], kernels::KvType::kF16, counts);
+  };
+  EXPECT_EQ(bytes({.blocks = 11, .near = 4}) * 33, bytes({.blocks = 11}) * 19);
 }
 
 // The last layer has no rope and a temperature. Nothing that it attends to depends on that, so at

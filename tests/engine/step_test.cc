@@ -77,6 +77,38 @@ TEST(StepRecord, RefusesWhatIsOutOfRange) {
   EXPECT_TRUE(refused([](Step& s) { s.columns[0].wants_logits = 1; }));  // a third
 }
 
+// With a pool for near layers every block that a column reaches there must be given.
+TEST(StepRecord, NearBlocksCoverWhatColumnsReach) {
+  RunnerShape shape = kShape;
+  shape.kv_near_count = 3;
+  shape.near_span = 64;
+  const auto refused = [&](auto change) {
+    Step step = good_step();
+    step.near_tables = {{1, 2}, {0}};
+    change(step);
+    StepView view(shape);
+    std::vector<std::byte> record(step_record_bytes_max(shape));
+    auto bytes = encode_step(step, shape, record);
+    if (!bytes.ok() || !view.decode({record.data(), *bytes}).ok()) return true;
+    EXPECT_EQ(view.near_blocks(0)[1], 2);
+    EXPECT_EQ(view.blocks(0)[1], 4);
+    return false;
+  };
+  EXPECT_FALSE(refused([](Step&) {}));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables[0][0] = -1; }));  // position 64 reaches 1
+  EXPECT_FALSE(refused([](Step& s) {
+    s.near_tables[0][0] = -1;
+    s.columns.erase(s.columns.begin(), s.columns.begin() + 1);
+    s.columns[0].position = 127;
+  }));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables[0][1] = -1; }));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables[1][0] = 3; }));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables[1][0] = -2; }));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables.pop_back(); }));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables[1].clear(); }));
+  EXPECT_TRUE(refused([](Step& s) { s.near_tables = {{1}, {2, 0}}; }));
+}
+
 // Whatever bytes come, decode answers or refuses; it never reads outside (run under ASan).
 TEST(StepRecord, SurvivesAnyBytes) {
   const auto record = encoded(good_step());

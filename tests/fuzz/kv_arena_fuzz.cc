@@ -54,9 +54,12 @@ void fill(shm::KvBlockEntry& entry, fuzz::Bytes& bytes, std::span<const shm::KvB
   }
   const shm::KvBlockEntry* previous =
       before.empty() || how % 4 == 1 ? nullptr : &before[bytes.below(before.size())];
-  shm::seal_entry(entry, previous == nullptr ? root : previous->chain,
-                  previous == nullptr ? 0 : previous->first_position + int64_t{kPositions},
-                  tokens_of(bytes.byte() % 4));
+  shm::seal_entry(
+      entry,
+      {.previous = previous == nullptr ? root : previous->chain,
+       .first_position = previous == nullptr ? 0 : previous->first_position + int64_t{kPositions},
+       .near = static_cast<int32_t>(bytes.below(8)) - 1},
+      tokens_of(bytes.byte() % 4));
   if (how % 4 == 3) reinterpret_cast<uint8_t*>(&entry)[bytes.below(sizeof entry)] ^= bytes.byte();
 }
 

@@ -63,8 +63,10 @@ class KvArenaTest : public testing::Test {
     auto arena = KvArena::create(std::move(*found), {.stamp = 99});
     ASSERT_TRUE(arena.ok()) << arena.error().message;
     std::memset(arena->pool().data(), 0x77, arena->pool().size());
-    seal_entry(arena->entries()[1], root(), 0, tokens_from(0));
-    seal_entry(arena->entries()[2], arena->entries()[1].chain, kPositions, tokens_from(64));
+    seal_entry(arena->entries()[1], {.previous = root()}, tokens_from(0));
+    seal_entry(arena->entries()[2],
+               {.previous = arena->entries()[1].chain, .first_position = kPositions, .near = 6},
+               tokens_from(64));
   }
   /// Why what lies there is not kept; "kept" if it is.
   std::string verdict(const KvIdentity& expected) {
@@ -363,7 +365,10 @@ TEST_F(KvArenaTest, ADeathAtAnyInstructionLeavesARightEntryOrNone) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
     raise(SIGSTOP);
     for (int32_t g = 0; g < kGenerations; g++) {
-      seal_entry(entry, g == 0 ? root() : Hash128{.low = 3, .high = 4}, g * kPositions,
+      seal_entry(entry,
+                 {.previous = g == 0 ? root() : Hash128{.low = 3, .high = 4},
+                  .first_position = g * kPositions,
+                  .near = g},
                  tokens_from(g * 1000));
       drop_entry(entry);
     }

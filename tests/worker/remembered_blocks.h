@@ -45,25 +45,50 @@ class RememberedBlocks final : public SealedBlocks {
     return ids;
   }
 
-  void seal(int32_t block, int32_t previous, std::span<const int32_t> tokens) override {
+  void seal(const Place& place, std::span<const int32_t> tokens) override {
+    const auto [block, previous, near] = place;
     CHECK(tokens.size() == size_t{base::kKvBlockPositions}, "a block of ", tokens.size());
     CHECK(!blocks_.contains(block), "block ", block, " is sealed already");
     CHECK(previous < 0 || blocks_.contains(previous), "block ", previous, " is not sealed");
     std::vector<int32_t> all = previous < 0 ? std::vector<int32_t>() : blocks_[previous];
     all.insert(all.end(), tokens.begin(), tokens.end());
     blocks_[block] = std::move(all);
+    if (near < 0) return;
+    const auto same = [&](const auto& entry) { return entry.second == near; };
+    CHECK(std::none_of(near_.begin(), near_.end(), same), "near block ", near, " is in use");
+    near_[block] = near;
   }
 
-  void forget(int32_t block) override { blocks_.erase(block); }
+  void forget(int32_t block) override {
+    blocks_.erase(block);
+    near_.erase(block);
+  }
+
+  int32_t near_of(int32_t block) const override {
+    const auto found = near_.find(block);
+    return found == near_.end() ? -1 : found->second;
+  }
+  std::vector<int32_t> sealed_near() const override {
+    std::vector<int32_t> ids;
+    for (const auto& [block, near] : near_) ids.push_back(near);
+    return ids;
+  }
+  void forget_near(int32_t near) override {
+    std::erase_if(near_, [&](const auto& entry) { return entry.second == near; });
+  }
 
   /// A bug: what find() answers instead.
   std::function<void(std::vector<int32_t>&)> confused;
   /// That find() gave so far.
   int64_t found() const { return found_; }
-  void clear() { blocks_.clear(); }
+  void clear() {
+    blocks_.clear();
+    near_.clear();
+  }
 
  private:
   std::map<int32_t, std::vector<int32_t>> blocks_;  // all tokens up to its last position
+  std::map<int32_t, int32_t> near_;                 // by block
   int64_t found_ = 0;
 };
 

@@ -42,9 +42,9 @@ TEST(SealedIndex, FindsTheLongestBeginning) {
   SealedIndex index(table, kRoot);
   const Tokens tokens = sequence_of({1, 2, 3});
   EXPECT_TRUE(index.find(tokens, any).empty());
-  index.seal(5, -1, block_of(tokens, 0));
-  index.seal(2, 5, block_of(tokens, 1));
-  index.seal(7, 2, block_of(tokens, 2));
+  index.seal({.block = 5, .previous = -1}, block_of(tokens, 0));
+  index.seal({.block = 2, .previous = 5}, block_of(tokens, 1));
+  index.seal({.block = 7, .previous = 2}, block_of(tokens, 2));
   EXPECT_EQ(index.find(tokens, any), (std::vector<int32_t>{5, 2, 7}));
   EXPECT_EQ(index.find(sequence_of({1, 2}), any), (std::vector<int32_t>{5, 2}));
   EXPECT_EQ(index.find(sequence_of({1, 9, 3}), any), (std::vector<int32_t>{5}));
@@ -63,7 +63,7 @@ TEST(SealedIndex, FindsTheLongestBeginning) {
   EXPECT_EQ(index.find(tokens, any), (std::vector<int32_t>{5}));
   EXPECT_EQ(index.sealed_count(), 2);
   // What was behind is found again when the gap is closed.
-  index.seal(0, 5, block_of(tokens, 1));
+  index.seal({.block = 0, .previous = 5}, block_of(tokens, 1));
   EXPECT_EQ(index.find(tokens, any), (std::vector<int32_t>{5, 0, 7}));
 }
 
@@ -73,8 +73,8 @@ TEST(SealedIndex, ManyMayHoldTheSame) {
   SealedIndex index(table, kRoot);
   const Tokens tokens = sequence_of({1, 2});
   for (const int32_t block : {0, 2, 4}) {
-    index.seal(block, -1, block_of(tokens, 0));
-    index.seal(block + 1, block, block_of(tokens, 1));
+    index.seal({.block = block, .previous = -1}, block_of(tokens, 0));
+    index.seal({.block = block + 1, .previous = block}, block_of(tokens, 1));
   }
   std::vector<bool> used(6, false);
   const auto is_free = [&](int32_t block) { return !used[static_cast<size_t>(block)]; };
@@ -91,10 +91,35 @@ TEST(SealedIndex, ManyMayHoldTheSame) {
   EXPECT_EQ(index.find(tokens, is_free), (std::vector<int32_t>{0, 3}));
 }
 
+TEST(SealedIndex, NearBlocksGoWithOneBlockUntilTheyAreOverwritten) {
+  std::vector<shm::KvBlockEntry> table(3);
+  const Tokens tokens = sequence_of({1, 2, 3});
+  {
+    SealedIndex index(table, kRoot, 4);
+    index.seal({.block = 0, .previous = -1, .near = 3}, block_of(tokens, 0));
+    index.seal({.block = 1, .previous = 0, .near = 2}, block_of(tokens, 1));
+    index.seal({.block = 2, .previous = 1}, block_of(tokens, 2));
+    EXPECT_EQ(index.near_of(0), 3);
+    EXPECT_EQ(index.near_of(2), -1);
+    index.forget_near(3);
+    index.forget_near(0);  // nobody's
+    EXPECT_EQ(index.near_of(0), -1);
+  }
+  SealedIndex index(table, kRoot, 4);
+  EXPECT_EQ(index.find(tokens, any), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(index.sealed_near(), std::vector<int32_t>{2});
+  index.forget(1);
+  EXPECT_EQ(index.near_of(1), -1);
+  EXPECT_TRUE(index.sealed_near().empty());
+  index.seal({.block = 1, .previous = 0, .near = 2}, block_of(tokens, 1));
+  // A pool of fewer near blocks knows nothing of the others.
+  EXPECT_EQ(SealedIndex(table, kRoot, 2).near_of(1), -1);
+}
+
 TEST(SealedIndex, AnotherRootFindsNothing) {
   std::vector<shm::KvBlockEntry> table(2);
   const Tokens tokens = sequence_of({1});
-  SealedIndex(table, kRoot).seal(0, -1, block_of(tokens, 0));
+  SealedIndex(table, kRoot).seal({.block = 0, .previous = -1}, block_of(tokens, 0));
   EXPECT_EQ(SealedIndex(table, kRoot).find(tokens, any).size(), 1u);
   SealedIndex other(table, {.low = 77, .high = 79});
   EXPECT_TRUE(other.find(tokens, any).empty());
@@ -137,7 +162,8 @@ TEST(SealedIndex, AgreesWithAPlainMapAlsoWhenRebuilt) {
       index->forget(place);
       held[static_cast<size_t>(place)].clear();
       if (blocks < branches.size() && below(8) > 0) {
-        index->seal(place, found.empty() ? -1 : found.back(), block_of(tokens, blocks));
+        index->seal({.block = place, .previous = found.empty() ? -1 : found.back()},
+                    block_of(tokens, blocks));
         held[static_cast<size_t>(place)] = {
             tokens.begin(), tokens.begin() + static_cast<long>((blocks + 1) * kPositions)};
       }
@@ -154,15 +180,16 @@ TEST(SealedIndex, AgreesWithAPlainMapAlsoWhenRebuilt) {
 TEST(SealedIndex, DamagedTablesGiveRightBlocksOrNone) {
   constexpr int32_t kBlocks = 12;
   std::mt19937 random(7);
-  size_t lost = 0;
+  size_t lost = 0, lost_near = 0;
   for (int round = 0; round < 2000; round++) {
     std::vector<shm::KvBlockEntry> table(kBlocks);
     std::vector<Tokens> held(kBlocks);
     const Tokens tokens = sequence_of({1, 2, 3, 4, 5, 6});
     {
-      SealedIndex index(table, kRoot);
+      SealedIndex index(table, kRoot, 8);
       for (int32_t i = 0; i < 6; i++) {
-        index.seal(2 * i, i == 0 ? -1 : 2 * i - 2, block_of(tokens, static_cast<size_t>(i)));
+        index.seal({.block = 2 * i, .previous = i == 0 ? -1 : 2 * i - 2, .near = 7 - i},
+                   block_of(tokens, static_cast<size_t>(i)));
       }
     }
     auto* bytes = reinterpret_cast<uint8_t*>(table.data());
@@ -174,9 +201,14 @@ TEST(SealedIndex, DamagedTablesGiveRightBlocksOrNone) {
         bytes[at] = static_cast<uint8_t>(bytes[at] ^ (1u << random() % 8));
       }
     }
-    SealedIndex index(table, kRoot);
+    SealedIndex index(table, kRoot, 8);
     const std::vector<int32_t> found = index.find(tokens, any);
     lost += 6 - found.size();
+    for (size_t i = 0; i < found.size(); i++) {
+      const int32_t near = index.near_of(found[i]);
+      if (near < 0) lost_near++;
+      ASSERT_TRUE(near == -1 || near == 7 - static_cast<int32_t>(i)) << near;
+    }
     for (size_t i = 0; i < found.size(); i++) {
       const shm::KvBlockEntry& entry = table[static_cast<size_t>(found[i])];
       ASSERT_EQ(entry.first_position, static_cast<int64_t>(i) * kPositions);
@@ -184,10 +216,11 @@ TEST(SealedIndex, DamagedTablesGiveRightBlocksOrNone) {
     }
     for (int32_t block = 0; block < kBlocks; block++) index.forget(block);
     EXPECT_EQ(index.sealed_count(), 0);
-    index.seal(3, -1, block_of(tokens, 0));
+    index.seal({.block = 3, .previous = -1}, block_of(tokens, 0));
     EXPECT_EQ(index.find(tokens, any), std::vector<int32_t>{3});
   }
   EXPECT_GT(lost, 1000u);
+  EXPECT_GT(lost_near, 10u);
 }
 
 /// What a leader and its pool share with the next one.
@@ -214,7 +247,7 @@ struct Shared {
       for (int32_t p = 0; p < kPositions; p++)
         std::atomic_ref<int32_t>(shared.pool[block][p])
             .store(own[static_cast<size_t>(p)], std::memory_order_relaxed);
-      index.seal(block, previous, own);
+      index.seal({.block = block, .previous = previous}, own);
       previous = block;
     }
     shared.turns.fetch_add(1);
