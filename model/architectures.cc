@@ -140,8 +140,8 @@ Result<Model> build_model(std::unique_ptr<const Directory> directory) {
   return Error{model.error().code, cat(path, ": ", model.error().message)};
 }
 
-Result<Model> load_model(const std::string& path) {
-  ASSIGN_OR_RETURN(Directory directory, read_directory(path));
+Result<Model> load_model(const std::string& path, Extent extent) {
+  ASSIGN_OR_RETURN(Directory directory, read_directory(path, extent));
   return build_model(std::make_unique<const Directory>(std::move(directory)));
 }
 

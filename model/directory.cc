@@ -45,9 +45,9 @@ std::string part_ending(int64_t part, int64_t count) {
   return cat('-', five_digits(part + 1), "-of-", five_digits(count), ".gguf");
 }
 
-Result<Directory> read_file(const std::string& path) {
+Result<Directory> read_file(const std::string& path, Extent extent) {
   ASSIGN_OR_RETURN(PosixFile file, PosixFile::open(path));
-  ASSIGN_OR_RETURN(Directory directory, parse_gguf(file));
+  ASSIGN_OR_RETURN(Directory directory, parse_gguf(file, extent));
   directory.files = {file.source()};
   return directory;
 }
@@ -74,8 +74,8 @@ Status append_part(Directory& whole, Directory part) {
   return {};
 }
 
-Status read_part(Directory& whole, const std::string& path, const Split& expected) {
-  auto part = read_file(path);
+Status read_part(Directory& whole, const std::string& path, const Split& expected, Extent extent) {
+  auto part = read_file(path, extent);
   if (!part.ok() && part.error().code == Code::kNotFound) {
     return Error{Code::kNotFound, cat(path, ": part ", expected.part + 1, " of ", expected.count,
                                       " is missing; put all parts into one folder")};
@@ -95,7 +95,8 @@ Status read_part(Directory& whole, const std::string& path, const Split& expecte
   return append_part(whole, std::move(*part));
 }
 
-Status read_other_parts(Directory& whole, const std::string& path, const Split& first) {
+Status read_other_parts(Directory& whole, const std::string& path, const Split& first,
+                        Extent extent) {
   if (first.part != 0) {
     return Error{Code::kInvalidArgument,
                  cat(path, ": is part ", first.part + 1, " of ", first.count,
@@ -110,7 +111,7 @@ Status read_other_parts(Directory& whole, const std::string& path, const Split& 
   const std::string stem = path.substr(0, path.size() - ending.size());
   for (int64_t part = 1; part < first.count; ++part) {
     const Split expected = {.part = part, .count = first.count, .tensors = first.tensors};
-    RETURN_IF_ERROR(read_part(whole, stem + part_ending(part, first.count), expected));
+    RETURN_IF_ERROR(read_part(whole, stem + part_ending(part, first.count), expected, extent));
   }
   if (first.tensors >= 0 && static_cast<int64_t>(whole.tensors.size()) != first.tensors) {
     return Error{Code::kBrokenFile,
@@ -129,11 +130,11 @@ const TensorInfo* Directory::find(std::string_view name) const {
   return nullptr;
 }
 
-Result<Directory> read_directory(const std::string& path) {
-  ASSIGN_OR_RETURN(Directory directory, read_file(path));
+Result<Directory> read_directory(const std::string& path, Extent extent) {
+  ASSIGN_OR_RETURN(Directory directory, read_file(path, extent));
   const auto split = read_split(directory.metadata);
   if (!split.ok()) return in_file(path, split.error());
-  if (split->count > 1) RETURN_IF_ERROR(read_other_parts(directory, path, *split));
+  if (split->count > 1) RETURN_IF_ERROR(read_other_parts(directory, path, *split, extent));
   return directory;
 }
 

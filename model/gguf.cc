@@ -180,7 +180,7 @@ Status check_overlaps(const std::vector<TensorInfo>& tensors) {
   return {};
 }
 
-Result<Directory> parse(FileReader& file) {
+Result<Directory> parse(FileReader& file, Extent extent) {
   GgufCursor cursor(file);
   ASSIGN_OR_RETURN(const Counts counts, read_head(cursor));
   Directory directory;
@@ -197,9 +197,10 @@ Result<Directory> parse(FileReader& file) {
     directory.tensors.push_back(std::move(tensor));
   }
   // The header is at most 256 MiB and the alignment at most 2^31, so this cannot overflow.
-  const DataRange data = {.start = (cursor.position() + alignment - 1) / alignment * alignment,
-                          .file_bytes = file.size(),
-                          .alignment = alignment};
+  const DataRange data = {
+      .start = (cursor.position() + alignment - 1) / alignment * alignment,
+      .file_bytes = extent == Extent::kWhole ? file.size() : std::numeric_limits<uint64_t>::max(),
+      .alignment = alignment};
   for (TensorInfo& tensor : directory.tensors) RETURN_IF_ERROR(place(tensor, data));
   RETURN_IF_ERROR(check_overlaps(directory.tensors));
   return directory;
@@ -207,8 +208,8 @@ Result<Directory> parse(FileReader& file) {
 
 }  // namespace
 
-Result<Directory> parse_gguf(FileReader& file) {
-  auto directory = parse(file);
+Result<Directory> parse_gguf(FileReader& file, Extent extent) {
+  auto directory = parse(file, extent);
   if (directory.ok()) return directory;
   return Error{directory.error().code, cat(file.name(), ": ", directory.error().message)};
 }

@@ -23,6 +23,6 @@ inline constexpr uint64_t kStringBytesMax = 16 << 20;
 /// Reads one file, which may be a part of a split one; reads no tensor data. In the result `files`
 /// has one entry with the reader's name and size. Errors: kBrokenFile, kUnsupported, kSystem; each
 /// is one sentence that starts with the file's name and names the field.
-base::Result<Directory> parse_gguf(FileReader& file);
+base::Result<Directory> parse_gguf(FileReader& file, Extent extent = Extent::kWhole);
 
 }  // namespace model

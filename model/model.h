@@ -49,9 +49,15 @@ struct Directory {
   const TensorInfo* find(std::string_view name) const;
 };
 
+/// How much of a file has to be there.
+enum class Extent {
+  kWhole,
+  kHeader,  // tensor data may be missing, as at the beginning of a download
+};
+
 /// Reads a GGUF v2 or v3 file; for a split file `path` is the first part. Errors: kBrokenFile,
 /// kUnsupported, kNotFound, each naming the field.
-base::Result<Directory> read_directory(const std::string& path);
+base::Result<Directory> read_directory(const std::string& path, Extent extent = Extent::kWhole);
 
 enum class RopeStyle { kInterleaved, kHalves };
 enum class RopeScaling { kNone, kLinear, kYarn, kLong };
@@ -223,7 +229,7 @@ struct Model {
 };
 
 /// Reads the directory, recognises the architecture and checks every tensor's presence and shape.
-base::Result<Model> load_model(const std::string& path);
+base::Result<Model> load_model(const std::string& path, Extent extent = Extent::kWhole);
 
 /// Names of the architectures that load_model knows.
 std::vector<std::string_view> known_architectures();

@@ -117,6 +117,12 @@ constexpr SynthShape kDeepseekV3 = {
     .latent = {.query_rank = 1536, .rank = 512, .plain_dim = 128, .value_dim = 128},
     .yarn = {.factor = 40, .original_context = 4096, .log_multiplier = 0.1}};
 
+constexpr SynthShape named(SynthShape shape, std::string_view preset, std::string_view title) {
+  shape.preset = preset;
+  shape.title = title;
+  return shape;
+}
+
 constexpr SynthShape kKimi = {
     .preset = "kimi-k2",
     .title = "Kimi-K2 shape, synthetic weights",
@@ -160,6 +166,27 @@ constexpr SynthShape kGlmAir = {.preset = "glm-4.5-air",
                                 .context = 131072,
                                 .rope_base = 1000000,
                                 .router = {.sigmoid = true}};
+
+constexpr SynthShape kGlm = {.preset = "glm-4.5",
+                             .title = "GLM-4.5 shape, synthetic weights",
+                             .architectures = {"glm4moe"},
+                             .layers = 92,
+                             .hidden = 5120,
+                             .heads = 96,
+                             .kv_heads = 8,
+                             .head_dim = 128,
+                             .rope_dims = 64,
+                             .norms_heads = true,
+                             .experts = 160,
+                             .experts_used = 8,
+                             .expert_width = 1536,
+                             .dense_width = 12288,
+                             .shared_experts = 1,
+                             .leading_dense = 3,
+                             .vocabulary = 151552,
+                             .context = 131072,
+                             .rope_base = 1000000,
+                             .router = {.sigmoid = true, .scale = 2.5}};
 
 constexpr SynthShape kMinimax = {.preset = "minimax-m2",
                                  .title = "MiniMax-M2 shape, synthetic weights",
@@ -209,10 +236,12 @@ constexpr SynthShape kPresets[] = {
     kMixtral,
     kDeepseekLite,
     kDeepseekV3,
+    named(kDeepseekV3, "deepseek-r1-671b", "DeepSeek-R1 shape, synthetic weights"),
     kKimi,
     gpt_oss("gpt-oss-20b", "gpt-oss-20b shape, synthetic weights", 24, 32),
     gpt_oss("gpt-oss-120b", "gpt-oss-120b shape, synthetic weights", 36, 128),
     kGlmAir,
+    kGlm,
     kMinimax,
 };
 

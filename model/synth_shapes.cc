@@ -73,6 +73,7 @@ void describe_glm4moe(SynthBuilder& builder) {
   for (int64_t layer = 0; layer < shape.layers; layer++) {
     builder.attention(layer);
     builder.qkv_bias(layer);
+    if (shape.norms_heads) builder.qk_norm(layer, shape.head_dim, shape.head_dim);
     builder.feed_forward(layer, "post_attention_norm.weight");
   }
 }

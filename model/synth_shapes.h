@@ -46,6 +46,7 @@ struct SynthShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of a latent: what is cached
   int64_t rope_dims = 0;                          // 0: head_dim
   int64_t window = 0;
+  bool norms_heads = false;  // queries and keys, where members of a family differ in that
   int64_t experts = 0, experts_used = 0, expert_width = 0;
   int64_t dense_width = 0;  // feed_forward_length of models whose experts have a width of their own
   int64_t shared_experts = 0, leading_dense = 0;

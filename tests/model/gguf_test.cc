@@ -230,6 +230,20 @@ TEST(Gguf, ReadsNoTensorDataBeyondTheHeadersLastWindow) {
   EXPECT_GT(image.bytes.size(), 16U << 20);
 }
 
+TEST(Gguf, ReadsAHeaderWithoutTheDataBehindIt) {
+  const GgufFile whole = tiny_model("qwen3moe");
+  GgufFile cut = whole;
+  cut.tensors.back().data.clear();
+  EXPECT_NE(error_of(parse(cut)).find("incomplete download"), std::string::npos);
+  const Bytes bytes = cut.image().bytes;
+  model::MemoryFile reader("image.gguf", bytes);
+  const auto directory = model::parse_gguf(reader, model::Extent::kHeader);
+  ASSERT_TRUE(directory.ok()) << directory.error().message;
+  const auto expected = parse(whole);
+  ASSERT_EQ(directory->tensors.size(), expected->tensors.size());
+  EXPECT_EQ(directory->tensors.back().bytes, expected->tensors.back().bytes);
+}
+
 TEST(Gguf, ReportsAFailingReadWithTheFilesName) {
   FailingFile file;
   EXPECT_EQ(error_of(model::parse_gguf(file)),

@@ -100,10 +100,12 @@ TEST(Synth, ShapesHaveThePublishedNumberOfWeights) {
   const struct {
     const char* preset;
     double billions;
-  } published[] = {{"olmoe-1b-7b", 6.92},   {"qwen3-30b-a3b", 30.53}, {"qwen3-235b-a22b", 235.1},
-                   {"mixtral-8x7b", 46.70}, {"kimi-k2", 1026},        {"deepseek-v2-lite", 15.71},
-                   {"deepseek-v3", 671.0},  {"gpt-oss-20b", 20.91},   {"gpt-oss-120b", 116.83},
-                   {"glm-4.5-air", 106.9},  {"minimax-m2", 228.7}};
+  } published[] = {
+      {"olmoe-1b-7b", 6.92},      {"qwen3-30b-a3b", 30.53}, {"qwen3-235b-a22b", 235.1},
+      {"mixtral-8x7b", 46.70},    {"kimi-k2", 1026},        {"deepseek-v2-lite", 15.71},
+      {"deepseek-v3", 671.0},     {"gpt-oss-20b", 20.91},   {"gpt-oss-120b", 116.83},
+      {"glm-4.5-air", 106.9},     {"minimax-m2", 228.7},    {"glm-4.5", 352.8},
+      {"deepseek-r1-671b", 671.0}};
   EXPECT_EQ(std::size(published), synth_presets().size());
   for (const auto& [preset, billions] : published) {
     const auto described = describe_synth(*find_synth_preset(preset), "");
