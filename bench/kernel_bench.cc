@@ -1,6 +1,7 @@
 // How fast are the kernels on this core? Per instruction set and layout: one column (decode) from
 // weights larger than the caches, against a plain read of the same memory, and 64 columns
-// (prefill); then quantising and attention. A result that differs from the scalar one ends the run.
+// (prefill); packing; then quantising and attention. A result that differs from the scalar one ends
+// the run.
 //
 //   kernel_bench [--isa NAME] [--mib 512] [--rounds 5]
 //
@@ -26,9 +27,11 @@ using kernels::Layout;
 using kernels::Ops;
 using kernels::TensorType;
 
-constexpr TensorType kTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBF16,
-                                 TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K,
-                                 TensorType::kMXFP4};
+constexpr TensorType kTypes[] = {
+    TensorType::kF32,  TensorType::kF16,   TensorType::kBF16,   TensorType::kQ8_0,
+    TensorType::kQ4_0, TensorType::kQ4_1,  TensorType::kQ5_0,   TensorType::kQ5_1,
+    TensorType::kQ2_K, TensorType::kQ3_K,  TensorType::kQ4_K,   TensorType::kQ5_K,
+    TensorType::kQ6_K, TensorType::kMXFP4, TensorType::kIQ4_NL, TensorType::kIQ4_XS};
 constexpr int64_t kLength = 2048;  // k
 constexpr int kColumns = 64;
 constexpr int64_t kGemmRows = 512;
@@ -77,8 +80,8 @@ std::vector<float> normals(size_t n, uint32_t seed) {
   return values;
 }
 
-/// One packed panel of random rows.
-std::vector<std::byte> random_panel(Layout layout, TensorType type) {
+/// Rows of one panel.
+std::vector<std::byte> random_rows(TensorType type) {
   std::mt19937_64 random(3);
   std::vector<std::byte> rows(static_cast<size_t>(kernels::row_bytes(type, kLength)) * 16);
   // Bytes below 0x30 make finite, moderate scales whatever field they land in.
@@ -88,6 +91,12 @@ std::vector<std::byte> random_panel(Layout layout, TensorType type) {
   for (size_t i = 0; type == TensorType::kMXFP4 && i < rows.size(); i += block) {
     rows[i] = std::byte{120};
   }
+  return rows;
+}
+
+/// They packed.
+std::vector<std::byte> random_panel(Layout layout, TensorType type) {
+  const std::vector<std::byte> rows = random_rows(type);
   const size_t bytes = kernels::panel_bytes(layout, type, kLength);
   auto aligned = std::make_unique<std::byte[]>(bytes + 64);
   std::byte* panel = aligned.get() + (64 - reinterpret_cast<uintptr_t>(aligned.get()) % 64) % 64;
@@ -217,6 +226,23 @@ void bench_type(TensorType type, const std::vector<const Ops*>& tables, const Op
   }
 }
 
+/// Bytes of the file per second, from and to L2: what a loader can at best do.
+void bench_pack(TensorType type, const Ops& scalar, const Options& options) {
+  const Layout layout = kernels::layout_for(type, scalar);
+  const std::vector<std::byte> rows = random_rows(type);
+  const Memory panel(kernels::panel_bytes(layout, type, kLength));
+  double best = 1e30;
+  for (int round = 0; round < 20 * options.rounds; ++round) {
+    const double start = seconds();
+    for (int i = 0; i < 8; ++i) {
+      kernels::pack_panel(layout, type, rows.data(), kernels::kPanelRows, kLength, panel.data());
+    }
+    best = std::min(best, (seconds() - start) / 8);
+  }
+  std::printf("pack     %-8s %6.2f GB/s\n", kernels::layout_name(layout),
+              static_cast<double>(rows.size()) * 1e-9 / best);
+}
+
 void bench_quantise(const Ops& ops, const Ops& scalar, const Options& options) {
   const std::vector<float> x = normals(kLength * kColumns, 2);
   const size_t stride = kernels::activation_bytes(kernels::ActivationFormat::kQ8, kLength);
@@ -311,6 +337,7 @@ int main(int argc, char** argv) {
               "% read");
   uint64_t sink = 0;
   for (const TensorType type : kTypes) bench_type(type, tables, scalar, options, sink);
+  for (const TensorType type : kTypes) bench_pack(type, scalar, options);
   for (const Ops* ops : tables) bench_quantise(*ops, scalar, options);
   for (const Ops* ops : tables) bench_attend(*ops, scalar, options);
   return sink == 1 ? 2 : 0;  // the sums of the read loop must be wanted by somebody

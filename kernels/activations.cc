@@ -5,20 +5,6 @@
 
 namespace kernels {
 
-ActivationFormat activation_format(Layout layout) {
-  switch (layout) {
-    case Layout::kRows:
-    case Layout::kF32:
-    case Layout::kF16:
-    case Layout::kBF16: return ActivationFormat::kF32;
-    case Layout::kMXFP4:
-    case Layout::kQ8_0: return ActivationFormat::kQ8_32;
-    case Layout::kQ4_K:
-    case Layout::kQ6_K: return ActivationFormat::kQ8;
-  }
-  CHECK(false, "layout ", static_cast<uint32_t>(layout));
-}
-
 namespace {
 
 int64_t blocks_bytes(int64_t k, int64_t block_weights, size_t block_bytes) {

@@ -9,13 +9,14 @@
 // one scale per 256 would give them. The last block of a column may stand for 32 to 224 elements;
 // what lies behind them is zero.
 //
-//   offset 0     256          272           304       336     340    384
-//          x     sums_of_32   sums_of_16    shift     scale   zero
-//          int8  int16 pairs  int16 pairs   uint32    float
+//   offset 0     256          272           304       336     340       372   384
+//          x     sums_of_32   sums_of_16    shift     scale   starts    zero
+//          int8  int16 pairs  int16 pairs   uint32    float   int32
 //
 // Sums are those of x, already shifted (32 * 127 * 2^3 fits int16: that is why the shift ends at
 // 3). They meet the mins of Q4_K and the scales of Q6_K in pairs of int16, in the order in which a
 // register with four codes per row splits into even and odd bytes: (0,2) (1,3) (4,6) (5,7) …
+// Starts are not shifted, because they meet codes before their scales.
 //
 // x and sums are broadcast one 32-bit word at a time, so blocks need no alignment for themselves;
 // whole cache lines keep two columns from sharing one.
@@ -34,13 +35,14 @@ struct ActivationBlock {
   int16_t sums_of_16[16];   // [pair order]
   uint32_t shift[8];        // 0 … 3
   float scale;              // NaN if an element was not finite: so become all products
-  uint32_t zero[11];
+  int32_t starts[8];        // -128 * sum of x of each 32: takes the +128 out of signed codes
+  uint32_t zero[3];
 };
 static_assert(sizeof(ActivationBlock) == 384);
 
 struct ActivationBlock32 {
   int8_t x[kSubBlockWeights];  // -127 … 127
-  int32_t start;               // -128 * sum of x: takes the +128 out of stored Q8_0 bytes
+  int32_t start;               // -128 * sum of x: takes the +128 out of signed codes
   float scale;                 // NaN if an element was not finite
 };
 static_assert(sizeof(ActivationBlock32) == 40);

@@ -5,11 +5,14 @@
 #pragma once
 
 #include "kernels/matmul.h"
+#include "kernels/pack_quads.h"
 
 namespace kernels {
 
 struct F32Weights {
   static constexpr Layout kLayout = Layout::kF32;
+  static constexpr TensorType kType = TensorType::kF32;
+  static constexpr const char* kName = "f32";
   static constexpr size_t kBytes = 4;
   template <class V>
   static typename V::F32 load(const std::byte* p) {
@@ -18,6 +21,8 @@ struct F32Weights {
 };
 struct F16Weights {
   static constexpr Layout kLayout = Layout::kF16;
+  static constexpr TensorType kType = TensorType::kF16;
+  static constexpr const char* kName = "f16";
   static constexpr size_t kBytes = 2;
   template <class V>
   static typename V::F32 load(const std::byte* p) {
@@ -26,6 +31,8 @@ struct F16Weights {
 };
 struct BF16Weights {
   static constexpr Layout kLayout = Layout::kBF16;
+  static constexpr TensorType kType = TensorType::kBF16;
+  static constexpr const char* kName = "bf16";
   static constexpr size_t kBytes = 2;
   template <class V>
   static typename V::F32 load(const std::byte* p) {
@@ -34,11 +41,20 @@ struct BF16Weights {
 };
 
 template <class Weights>
-struct FloatFormat {
-  static constexpr Layout kLayout = Weights::kLayout;
+struct FloatFormat : Weights {
+  static constexpr ActivationFormat kActivations = ActivationFormat::kF32;
   static constexpr int64_t kBlock = 64;  // even: the two chains go on from block to block
+
+  /// [k][16] elements, then zeros up to whole vectors.
   static size_t offset(int64_t begin) {
     return static_cast<size_t>(begin) * kPanelRows * Weights::kBytes;
+  }
+  static size_t panel_bytes(int64_t k) {
+    return (offset(k) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  static bool has_padding(int64_t k) { return offset(k) != panel_bytes(k); }
+  static void pack_panel(const std::byte* rows, int row_count, int64_t k, std::byte* panel) {
+    pack_elements(rows, row_count, k, Weights::kBytes, panel);
   }
 
   template <class V>

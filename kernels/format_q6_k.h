@@ -1,139 +1,106 @@
 // Q6_K: blocks of 256 weights, w = d * scale[k / 16] * (code - 32) with codes of six bits, int8
 // scales and d in float16.
 //
-// Per block, in int32: s = sum over sub-blocks j of 16 of (scale_j * (codes . x)_j) * 2^shift and
-// m = sum of scale_j * sum(x)_j, then y = fma(x_scale, d * (s - 32 m), y).
-//
-// Bounds: |s| <= 63 * 127 * 128 * 256 * 2^3 = 2,097 M < 2^31 = 2,147 M; |s - 32 m| is smaller.
+// value = d * (s - 32 m), where m = sum of scale_j * sum(x)_j over sub-blocks of 16. |s| is at most
+// 2,097 M, |32 m| at most 1,066 M and their difference smaller than either alone may be.
 #pragma once
 
-#include "kernels/activations.h"
-#include "kernels/matmul.h"
-#include "kernels/panels.h"
+#include "kernels/blocks_k.h"
 
 namespace kernels {
 
-struct FormatQ6_K {
+struct alignas(64) Q6_KBlock {
+  uint16_t d[kPanelRows];  // float16 scale of the scales
+  uint16_t zero[kPanelRows];
+  int8_t scales[4][kPanelRows][4];  // [16 sub-blocks of 16, four to a vector]
+  struct {
+    /// Low four bits: vector u holds k = 4 u … and 8 + 4 u … of the sub-block.
+    uint8_t low[2][kPanelRows][4];
+    /// High two bits: bits 2 v and 2 v + 1 belong to k = 4 v … of the sub-block.
+    uint8_t high[kPanelRows][4];
+  } codes[8][2];  // [sub-blocks of 16]
+};
+static_assert(sizeof(Q6_KBlock) == 16 * 210 + 32);
+
+struct Q6_K {
   static constexpr Layout kLayout = Layout::kQ6_K;
-  static constexpr int64_t kBlock = kBlockWeights;
-  static size_t offset(int64_t begin) {
-    return static_cast<size_t>(begin) / kBlockWeights * sizeof(Q6_KBlock);
-  }
+  static constexpr TensorType kType = TensorType::kQ6_K;
+  static constexpr const char* kName = "q6_k";
+  using Block = Q6_KBlock;
+  static constexpr int kSubBlock = 16, kCodeMax = 63, kScaleMax = 128;
+  static constexpr bool kMinusFirst = true;
+  template <class V>
+  using Dot = DotU6<V>;
 
   template <class V>
-  struct Sum {
-    typename V::F32 value;
+  struct Codes {
+    const std::byte* q;
+    template <int h>
+    [[gnu::always_inline]] void half(typename V::Bytes* w) const {
+      const std::byte* p = q + 192 * h;
+      const auto a = V::load(p), b = V::load(p + 64), high = V::load(p + 128);
+      w[0] = V::or_bytes(V::and_bytes(a, 15), V::and_bytes(V::template shl_bits<4>(high), 0x30));
+      w[1] = V::or_bytes(V::and_bytes(b, 15), V::and_bytes(V::template shl_bits<2>(high), 0x30));
+      w[2] = V::or_bytes(V::and_bytes(V::template shr_bits<4>(a), 15), V::and_bytes(high, 0x30));
+      w[3] = V::or_bytes(V::and_bytes(V::template shr_bits<4>(b), 15),
+                         V::and_bytes(V::template shr_bits<2>(high), 0x30));
+    }
   };
-  template <class V>
-  static Sum<V> empty() {
-    return {V::set_f32(0)};
-  }
-  template <class V>
-  static typename V::F32 total(const Sum<V>& sum) {
-    return sum.value;
-  }
 
-  template <class V, int P, int C>
-  [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
-    const ActivationBlock* x[C];
-    typename V::I32 sums[C][P], starts[P][C];
-    typename V::F32 d[P];
-#pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) {
-      x[c] = reinterpret_cast<const ActivationBlock*>(args.x[c]) + args.begin / kBlockWeights;
-      for (int p = 0; p < P; ++p) sums[c][p] = V::set_i32(0);
-    }
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-      d[p] = V::load_f16(args.block + offsetof(Q6_KBlock, d) + args.lane_bytes(p, 2));
-      dot_scales<V, C>(args, p, x, starts[p]);
-    }
-#pragma GCC unroll 1
-    for (int j = 0; j < 8; ++j) {
-      typename V::I32 scaled[C][P];
-      dot_sub_block<V, P, C, false>(args, 2 * j, x, scaled);
-      dot_sub_block<V, P, C, true>(args, 2 * j + 1, x, scaled);
-#pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) {
-        const auto shift = V::splat(&x[c]->shift[j]);
-        for (int p = 0; p < P; ++p) {
-          sums[c][p] = V::add(sums[c][p], V::shl_lanes(scaled[c][p], shift));
-        }
-      }
-    }
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-#pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) {
-        const auto whole = V::sub(sums[c][p], V::template shl<5>(starts[p][c]));
-        const auto t = V::mul(d[p], V::to_f32(whole));
-        auto& sum = args.sums[c][args.part + p].value;
-        sum = V::fma(V::splat_f32(&x[c]->scale), t, sum);
-      }
-    }
-  }
-
- private:
   template <class V>
-  [[gnu::always_inline]] static typename V::Bytes load_scales(const BlockArgs<V, Sum<V>>& args,
-                                                              int p, int group) {
-    return V::load(args.block + offsetof(Q6_KBlock, scales) + 64 * group + args.lane_bytes(p, 4));
-  }
+  struct Scales {
+    typename V::F32 d;
+    const std::byte* scales;
 
-  /// m of register p.
-  template <class V, int C>
-  [[gnu::always_inline]] static void dot_scales(const BlockArgs<V, Sum<V>>& args, int p,
-                                                const ActivationBlock* const* x,
-                                                typename V::I32* sums) {
-#pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) sums[c] = V::set_i32(0);
+    [[gnu::always_inline]] void read(const Lanes& lanes) {
+      d = V::load_f16(lanes.at(offsetof(Block, d), 2));
+      scales = lanes.at(offsetof(Block, scales), 4);
+    }
+    [[gnu::always_inline]] typename V::Scale of(int s) const {
+      return V::scale_of_signed(V::load(scales + 64 * (s / 4)), s % 4);
+    }
+    [[gnu::always_inline]] typename V::I32 minus(const ActivationBlock& x) const {
+      auto m = V::set_i32(0);
 #pragma GCC unroll 4
-    for (int group = 0; group < 4; ++group) {
-      const auto scales = load_scales<V>(args, p, group);
-      const auto even = V::even16_signed(scales), odd = V::odd16_signed(scales);
-#pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) {
-        sums[c] = V::dot_i16(sums[c], even, V::splat(&x[c]->sums_of_16[4 * group]));
-        sums[c] = V::dot_i16(sums[c], odd, V::splat(&x[c]->sums_of_16[4 * group + 2]));
+      for (int i = 0; i < 4; ++i) {
+        const auto four = V::load(scales + 64 * i);
+        m = V::dot_i16(m, V::even16_signed(four), V::splat(&x.sums_of_16[4 * i]));
+        m = V::dot_i16(m, V::odd16_signed(four), V::splat(&x.sums_of_16[4 * i + 2]));
       }
+      return m;
     }
-  }
+    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, typename V::I32 m) const {
+      return V::mul(d, V::to_f32(V::sub(s, V::template shl<5>(m))));
+    }
+  };
 
-  /// The four vectors of six-bit codes of sub-block s.
-  template <class V>
-  [[gnu::always_inline]] static void read_codes(const std::byte* packed, typename V::Bytes* codes) {
-    const auto a = V::load(packed), b = V::load(packed + 64), h = V::load(packed + 128);
-    codes[0] = V::or_bytes(V::and_bytes(a, 15), V::and_bytes(V::template shl_bits<4>(h), 0x30));
-    codes[1] = V::or_bytes(V::and_bytes(b, 15), V::and_bytes(V::template shl_bits<2>(h), 0x30));
-    codes[2] = V::or_bytes(V::and_bytes(V::template shr_bits<4>(a), 15), V::and_bytes(h, 0x30));
-    codes[3] = V::or_bytes(V::and_bytes(V::template shr_bits<4>(b), 15),
-                           V::and_bytes(V::template shr_bits<2>(h), 0x30));
-  }
-
-  /// scale * (codes . x) of sub-block s, written or added to `scaled`.
-  template <class V, int P, int C, bool kAdd>
-  [[gnu::always_inline]] static void dot_sub_block(const BlockArgs<V, Sum<V>>& args, int s,
-                                                   const ActivationBlock* const* x,
-                                                   typename V::I32 (*scaled)[P]) {
-    const std::byte* packed = args.block + offsetof(Q6_KBlock, codes) + 192 * s;
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-      typename V::Bytes codes[4];
-      read_codes<V>(packed + args.lane_bytes(p, 4), codes);
-      const auto scale = V::scale_of_signed(load_scales<V>(args, p, s / 4), s % 4);
-#pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) {
-        const int8_t* xs = x[c]->x + 16 * s;
-        auto dot = V::zero_u6();
-        dot = V::template dot_u6<0>(dot, codes[0], V::splat(xs));
-        dot = V::template dot_u6<1>(dot, codes[1], V::splat(xs + 4));
-        dot = V::template dot_u6<2>(dot, codes[2], V::splat(xs + 8));
-        dot = V::template dot_u6<3>(dot, codes[3], V::splat(xs + 12));
-        const auto product = V::scale_u6(dot, scale);
-        scaled[c][p] = kAdd ? V::add(scaled[c][p], product) : product;
+  /// File block: low nibbles ql[128], high bits qh[64], int8 scales[16], float16 d. 128 weights
+  /// take 64 bytes of ql (weights 64 and more in the high nibbles) and 32 of qh (two bits for each
+  /// 32 weights).
+  static void pack(const Quad& quad, size_t b, size_t r, std::byte* panel) {
+    Block& block = reinterpret_cast<Block*>(panel)[b];
+    copy_halves(quad, 208, block.d + r);
+    std::memset(block.zero + r, 0, 8);
+    Words words[4];
+    load_words(quad, 192, words);
+    for (size_t i = 0; i < 4; ++i) store_as(block.scales[i][r], words[i]);
+    for (uint32_t sub = 0; sub < 16; ++sub) {
+      const uint32_t n = 16 * (sub % 8);  // within 128 weights
+      Words low[4], high[4];
+      load_words(quad, 64 * (sub / 8) + n % 64, low);
+      load_words(quad, 128 + 32 * (sub / 8) + n % 32, high);
+      Words pairs = {};
+      for (uint32_t v = 0; v < 4; ++v) {
+        low[v] = low[v] >> n / 64 * 4 & 0x0f0f0f0fu;
+        pairs |= (high[v] >> n / 32 * 2 & 0x03030303u) << 2 * v;
       }
+      auto& codes = block.codes[sub / 2][sub % 2];
+      store_as(codes.low[0][r], low[0] | low[2] << 4);
+      store_as(codes.low[1][r], low[1] | low[3] << 4);
+      store_as(codes.high[r], pairs);
     }
   }
 };
+using FormatQ6_K = FormatK<Q6_K>;
 
 }  // namespace kernels

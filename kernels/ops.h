@@ -31,8 +31,17 @@ enum class Layout : uint32_t {
   kQ4_K = 5,
   kQ6_K = 6,
   kMXFP4 = 7,
+  kQ4_0 = 8,
+  kQ4_1 = 9,
+  kQ5_0 = 10,
+  kQ5_1 = 11,
+  kQ2_K = 12,
+  kQ3_K = 13,
+  kQ5_K = 14,
+  kIQ4_NL = 15,
+  kIQ4_XS = 16,
 };
-inline constexpr int kLayoutCount = 8;
+inline constexpr int kLayoutCount = 17;
 const char* layout_name(Layout layout);
 
 /// What a layout multiplies with.

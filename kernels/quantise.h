@@ -51,6 +51,7 @@ struct Quantiser {
       std::memset(block.x, 0, offsetof(ActivationBlock, scale));
       if (empty) sub_blocks = 0;
     }
+    std::memset(block.starts, 0, sizeof block.starts);
     std::memset(block.zero, 0, sizeof block.zero);
     if (empty) return;
     block.scale = top / 127.0f * 0.125f;
@@ -113,6 +114,7 @@ struct Quantiser {
           static_cast<int16_t>(sums[half] << block.shift[j]);
     }
     const int32_t sum = sums[0] + sums[1];
+    block.starts[j] = -128 * sum;
     block.sums_of_32[pair_order(j)] = static_cast<int16_t>(sum << block.shift[j]);
   }
 };

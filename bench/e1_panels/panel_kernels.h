@@ -1,5 +1,5 @@
 // The panel products of the experiment, in the vocabulary: Q4_K and Q8_0 with every activation
-// format, columns side by side or behind pointers. The panels are those of kernels/panels.h.
+// format, columns side by side or behind pointers. The panels are those of kernels/format_*.h.
 //
 // X is how a block of activations is reached: field(word, column).
 #pragma once
@@ -7,7 +7,8 @@
 #include "bench/e1_panels/activations.h"
 #include "bench/e1_panels/table.h"
 #include "kernels/matmul.h"
-#include "kernels/panels.h"
+#include "kernels/format_q4_k.h"
+#include "kernels/format_q8_0.h"
 
 namespace e1 {
 
@@ -70,7 +71,8 @@ template <class V, int P, int C, Kind kind>
 struct Q4K {
   static constexpr bool kQ4 = true;
   static constexpr size_t kBlockBytes = sizeof(kernels::Q4_KBlock);
-  using Block = kernels::Q4_KBlock;
+  using Block = kernels::Q4_KBlock;  // begins with its head
+  using Head = kernels::SixBitHead;
 
   template <class X>
   [[gnu::always_inline]] static void block(const Lanes<V>& w, const X& x, Sums<V, P, C>& acc) {
@@ -79,8 +81,8 @@ struct Q4K {
     typename V::F32 d[P], dmin[P];
     typename V::I32 sums[C][P];
     for (int p = 0; p < P; ++p) {
-      d[p] = V::load_f16(w.at(offsetof(Block, d), p, 2));
-      dmin[p] = V::load_f16(w.at(offsetof(Block, dmin), p, 2));
+      d[p] = V::load_f16(w.at(offsetof(Head, d), p, 2));
+      dmin[p] = V::load_f16(w.at(offsetof(Head, dmin), p, 2));
       read_codes(w, p, scales[p], mins[p]);
       for (int c = 0; c < C; ++c) sums[c][p] = V::set_i32(0);
     }
@@ -117,7 +119,7 @@ struct Q4K {
   [[gnu::always_inline]] static void read_codes(const Lanes<V>& w, int p,
                                                 typename V::Scale (&scales)[8],
                                                 typename V::Bytes (&mins)[4]) {
-    const size_t at = offsetof(Block, codes);
+    const size_t at = offsetof(Head, packed);
     const auto a = V::load(w.at(at, p, 4)), b = V::load(w.at(at + 64, p, 4));
     const auto c = V::load(w.at(at + 128, p, 4));
     const auto low = V::and_bytes(a, 63), high = V::and_bytes(b, 63), min = V::and_bytes(c, 63);
@@ -147,7 +149,7 @@ struct Q4K {
       typename V::Bytes low[P], high[P];
       for (int p = 0; p < P; ++p) {
         const auto q =
-            V::load(w.at(offsetof(Block, q) + static_cast<size_t>(256 * j + 64 * v), p, 4));
+            V::load(w.at(offsetof(Block, codes) + static_cast<size_t>(256 * j + 64 * v), p, 4));
         low[p] = V::and_bytes(q, 15);
         high[p] = V::and_bytes(V::template shr_bits<4>(q), 15);
       }

@@ -6,11 +6,7 @@
 #pragma once
 
 #include "kernels/attention.h"
-#include "kernels/format_float.h"
-#include "kernels/format_mxfp4.h"
-#include "kernels/format_q4_k.h"
-#include "kernels/format_q6_k.h"
-#include "kernels/format_q8_0.h"
+#include "kernels/format_list.h"
 #include "kernels/ops.h"
 #include "kernels/quantise.h"
 #include "kernels/reference.h"
@@ -20,15 +16,23 @@ namespace kernels::isa {
 
 enum class Tested { kNo, kYes };
 
+/// The products of all layouts: a member of a template, as everything here.
+template <class V>
+struct Products {
+  Ops& ops;
+  template <class Format>
+  constexpr void operator()() const {
+    ops.matmul[static_cast<size_t>(Format::kLayout)] = matmul<V, Format>;
+  }
+};
+
 template <class V>
 constexpr Ops make_ops(const char* name, Tested tested = Tested::kYes) {
-  return {
+  Ops ops = {
       .name = name,
       .is_reference = false,
       .is_tested = tested == Tested::kYes,
-      .matmul = {matmul_rows, matmul<V, FormatF32>, matmul<V, FormatF16>, matmul<V, FormatBF16>,
-                 matmul<V, FormatQ8_0>, matmul<V, FormatQ4_K>, matmul<V, FormatQ6_K>,
-                 matmul<V, FormatMXFP4>},
+      .matmul = {matmul_rows},
       .quantise = Quantiser<V>::quantise,
       .quantise_32 = Quantiser<V>::quantise_32,
       .rms_norm = VectorOps<V>::rms_norm,
@@ -42,6 +46,8 @@ constexpr Ops make_ops(const char* name, Tested tested = Tested::kYes) {
       .store_v = Attention<V>::store_v,
       .attend = Attention<V>::attend,
   };
+  Formats::for_each(Products<V>{ops});
+  return ops;
 }
 
 }  // namespace kernels::isa

@@ -28,7 +28,7 @@ ISAS = {
     "avx512vnni": Isa("kernels::isa::kAvx512VnniOps", "isa::Avx512Vnni", r"vpdpbusd .*\{1to16\},%zmm",
                       r"\{vex\}|vpdpbusd .*%ymm"),
 }
-INT8_FORMATS = ["FormatQ8_0", "FormatQ4_K", "FormatQ6_K", "FormatMXFP4"]
+INT8_FORMATS = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]
 
 
 def run(*command):
@@ -65,7 +65,7 @@ def problems(name, symbols, code):
             break
     for layout in INT8_FORMATS:
         bodies = [text for title, text in functions(code).items()
-                  if isa.vocabulary in title and layout in title and "multiply_panel" in title]
+                  if isa.vocabulary in title and f"<kernels::{layout}>" in title and "multiply_panel" in title]
         if not bodies or not all(re.search(isa.has, text) for text in bodies):
             found.append(f"{name}: the product of {layout} does not use the instructions it is named after")
     return found

@@ -2,21 +2,34 @@
 // value is right. Buffers end at protected pages throughout.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <utility>
+
 #include "tests/kernels/matrix_case.h"
 #include "tests/kernels/tables.h"
 
 namespace kernels::testing {
 namespace {
 
-constexpr TensorType kFastTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBF16,
-                                     TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K,
-                                     TensorType::kMXFP4};
+constexpr TensorType kSlowTypes[] = {TensorType::kIQ1_S,  TensorType::kIQ1_M, TensorType::kIQ2_XXS,
+                                     TensorType::kIQ2_XS, TensorType::kIQ2_S, TensorType::kIQ3_XXS,
+                                     TensorType::kIQ3_S};
 
 std::vector<int64_t> lengths(TensorType type) {
   switch (type_info(type).block_weights) {
     case 1: return {1, 2, 3, 32, 36, 40, 63, 64, 65, 72, 127, 288};
     case 32: return {32, 64, 96, 256, 288, 320, 512, 1408};
     default: return {256, 512, 1536};
+  }
+}
+
+/// All tables give the bytes of the scalar one, and those are right.
+void expect_equal_and_right(const MatrixCase& matrix) {
+  const std::vector<float> expected = run(matrix, scalar(), whole(matrix.spec));
+  EXPECT_EQ(compare_with_double(matrix, scalar(), whole(matrix.spec), expected), "");
+  for (const Ops* ops : equal_tables()) {
+    EXPECT_TRUE(same_bytes(run(matrix, *ops, whole(matrix.spec)), expected))
+        << describe(matrix.spec) << ": " << ops->name;
   }
 }
 
@@ -33,7 +46,7 @@ TEST_P(Matmul, IsEqualAndRightForAllLengths) {
   for (const int64_t k : lengths(GetParam())) {
     for (const int64_t rows : {1, 16, 35}) {
       const MatrixCase matrix({.type = GetParam(), .k = k, .rows = rows, .columns = 7});
-      for (const Ops* ops : equal_tables()) EXPECT_EQ(check_product(matrix, *ops, scalar()), "");
+      expect_equal_and_right(matrix);
     }
   }
 }
@@ -46,7 +59,7 @@ TEST_P(Matmul, IsEqualAndRightForAllColumnCounts) {
                              .columns = columns,
                              .values = Values::kHeavy,
                              .seed = 7});
-    for (const Ops* ops : equal_tables()) EXPECT_EQ(check_product(matrix, *ops, scalar()), "");
+    expect_equal_and_right(matrix);
   }
 }
 
@@ -59,7 +72,7 @@ TEST_P(Matmul, IsEqualAndRightForExtremeScalesCodesAndValues) {
                              .codes = Codes::kExtreme,
                              .values = Values::kExtreme,
                              .seed = seed});
-    for (const Ops* ops : equal_tables()) EXPECT_EQ(check_product(matrix, *ops, scalar()), "");
+    expect_equal_and_right(matrix);
   }
 }
 
@@ -90,23 +103,6 @@ TEST_P(Matmul, DependsNeitherOnTheSplitOfRowsNorOfColumns) {
 }
 
 // The comparator above must see a wrong kernel. Here are two, built around the right ones.
-
-template <TensorType type>
-constexpr size_t kLayoutIndex = 0;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kF32> = 1;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kF16> = 2;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kBF16> = 3;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kQ8_0> = 4;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kQ4_K> = 5;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kQ6_K> = 6;
-template <>
-constexpr size_t kLayoutIndex<TensorType::kMXFP4> = 7;
 
 /// Leaves out the last block of every row.
 template <size_t layout>
@@ -139,35 +135,32 @@ void flip_one_bit(const MatmulArgs& args) {
 struct Mutants {
   MatmulFunction skips, flips;
 };
-template <size_t layout>
-constexpr Mutants kMutants = {skip_last_block<layout>, flip_one_bit<layout>};
-
-Mutants mutants(size_t layout) {
-  const Mutants all[] = {{nullptr, nullptr}, kMutants<1>, kMutants<2>, kMutants<3>,
-                         kMutants<4>,        kMutants<5>, kMutants<6>, kMutants<7>};
-  return all[layout];
+template <size_t... layout>
+constexpr std::array<Mutants, sizeof...(layout)> mutants_of(std::index_sequence<layout...>) {
+  return {Mutants{skip_last_block<layout>, flip_one_bit<layout>}...};
 }
+constexpr auto kMutants = mutants_of(std::make_index_sequence<kLayoutCount>());
 
 TEST_P(Matmul, ComparatorSeesASkippedBlockAndAFlippedBit) {
   const MatrixCase matrix({.type = GetParam(), .k = 768, .rows = 35, .columns = 5});
   const size_t layout = static_cast<size_t>(layout_for(GetParam(), scalar()));
   Ops wrong = scalar();
   EXPECT_EQ(check_product(matrix, wrong, scalar()), "");
-  wrong.matmul[layout] = mutants(layout).skips;
+  wrong.matmul[layout] = kMutants[layout].skips;
   EXPECT_NE(check_product(matrix, wrong, scalar()), "");
   // The comparison with double arithmetic alone sees it, too: all tables might skip it.
   const Part part = whole(matrix.spec);
   EXPECT_NE(compare_with_double(matrix, wrong, part, run(matrix, wrong, part)), "");
-  wrong.matmul[layout] = mutants(layout).flips;
+  wrong.matmul[layout] = kMutants[layout].flips;
   EXPECT_NE(check_product(matrix, wrong, scalar()), "");
 }
 
 TEST(MatmulRows, ServesTypesWithoutAFastLayout) {
-  const MatrixCase matrix({.type = TensorType::kQ4_0, .k = 96, .rows = 18, .columns = 3});
-  for (const Ops* ops : equal_tables()) {
-    EXPECT_EQ(layout_for(TensorType::kQ4_0, *ops), Layout::kRows);
-    EXPECT_EQ(check_product(matrix, *ops, scalar()), "");
+  for (const TensorType type : kSlowTypes) {
+    for (const Ops* ops : equal_tables()) EXPECT_EQ(layout_for(type, *ops), Layout::kRows);
   }
+  const MatrixCase matrix({.type = TensorType::kIQ3_S, .k = 512, .rows = 18, .columns = 3});
+  expect_equal_and_right(matrix);
 }
 
 TEST(Matmul, NotFiniteActivationsMakeTheirColumnNaN) {

@@ -32,6 +32,23 @@ float random_scale(Random& random, Codes codes) {
   return choices[random() % 8];
 }
 
+/// Where the float16 numbers of a block are; -1 for none.
+struct Halves {
+  int d = 0, second = -1;
+};
+Halves halves_of(TensorType type) {
+  switch (type) {
+    case TensorType::kQ4_1:
+    case TensorType::kQ5_1:
+    case TensorType::kQ4_K:
+    case TensorType::kQ5_K: return {0, 2};
+    case TensorType::kQ2_K: return {80, 82};
+    case TensorType::kQ3_K: return {108, -1};
+    case TensorType::kQ6_K: return {208, -1};
+    default: return {};
+  }
+}
+
 void fill_float_row(Random& random, const CaseSpec& spec, std::byte* row) {
   for (int64_t i = 0; i < spec.k; ++i) {
     float value = std::normal_distribution<float>(0, 0.05f)(random);
@@ -69,13 +86,9 @@ void fill_quantised_row(Random& random, const CaseSpec& spec, std::byte* row) {
                                                                     : 115 + random() % 4);
       continue;
     }
-    const float d = random_scale(random, spec.codes);
-    if (spec.type == TensorType::kQ6_K) {
-      put_f16(row + 208, d);
-      continue;
-    }
-    put_f16(row, d);
-    if (spec.type == TensorType::kQ4_K) put_f16(row + 2, random_scale(random, spec.codes));
+    const Halves halves = halves_of(spec.type);
+    put_f16(row + halves.d, random_scale(random, spec.codes));
+    if (halves.second >= 0) put_f16(row + halves.second, random_scale(random, spec.codes));
   }
 }
 
@@ -97,13 +110,28 @@ float random_value(Random& random, Values values, int64_t i) {
   }
 }
 
-/// Largest |component| of a weight of a row: a Q4_K weight is a difference of two terms, each of
+/// Largest |component| of a weight of a row: weights with a minimum are sums of two terms, each of
 /// which is rounded.
 double component_bound(const MatrixCase& matrix, const std::byte* row, int64_t i) {
-  if (matrix.spec.type != TensorType::kQ4_K) return 0;
-  uint16_t d[2];
-  std::memcpy(d, row + i / 256 * 144, sizeof d);
-  return 63.0 * 15.0 * std::fabs(f16_to_f32(d[0])) + 63.0 * std::fabs(f16_to_f32(d[1]));
+  const struct {
+    TensorType type;
+    double d_max, second_max;  // what they are multiplied with
+  } sums[] = {{TensorType::kQ4_1, 15, 1},
+              {TensorType::kQ5_1, 31, 1},
+              {TensorType::kQ2_K, 15 * 3, 15},
+              {TensorType::kQ4_K, 63 * 15, 63},
+              {TensorType::kQ5_K, 63 * 31, 63}};
+  const TypeInfo& info = type_info(matrix.spec.type);
+  for (const auto& sum : sums) {
+    if (sum.type != info.type) continue;
+    const std::byte* block = row + i / info.block_weights * info.block_bytes;
+    const Halves halves = halves_of(info.type);
+    uint16_t d, second;
+    std::memcpy(&d, block + halves.d, sizeof d);
+    std::memcpy(&second, block + halves.second, sizeof second);
+    return sum.d_max * std::fabs(f16_to_f32(d)) + sum.second_max * std::fabs(f16_to_f32(second));
+  }
+  return 0;
 }
 
 Layout layout_of(const MatrixCase& matrix, const Ops& ops) {

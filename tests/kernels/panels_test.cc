@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/activations.h"
-#include "kernels/panels.h"
 #include "tests/kernels/matrix_case.h"
 #include "tests/kernels/tables.h"
 
@@ -27,8 +26,17 @@ TEST(PanelBytes, AreTheBytesOfTheFileRoundedUp) {
       {Layout::kQ6_K, TensorType::kQ6_K, 512, 2 * (16 * 210 + 32)},
       {Layout::kMXFP4, TensorType::kMXFP4, 2880, 45 * 16 * 36},
       {Layout::kMXFP4, TensorType::kMXFP4, 96, 16 * 36 + 64 + 256},
+      {Layout::kQ4_0, TensorType::kQ4_0, 160, 2 * 16 * 36 + 64 + 256},
+      {Layout::kQ4_1, TensorType::kQ4_1, 160, 2 * 16 * 40 + 128 + 256},
+      {Layout::kQ5_0, TensorType::kQ5_0, 160, 2 * 16 * 44 + 64 + 320},
+      {Layout::kQ5_1, TensorType::kQ5_1, 160, 2 * 16 * 48 + 128 + 320},
+      {Layout::kIQ4_NL, TensorType::kIQ4_NL, 160, 2 * 16 * 36 + 64 + 256},
+      {Layout::kQ2_K, TensorType::kQ2_K, 512, 2 * 16 * 84},
+      {Layout::kQ3_K, TensorType::kQ3_K, 512, 2 * (16 * 110 + 32)},
+      {Layout::kQ5_K, TensorType::kQ5_K, 512, 2 * 16 * 176},
+      {Layout::kIQ4_XS, TensorType::kIQ4_XS, 512, 2 * (16 * 136 + 64)},
       {Layout::kRows, TensorType::kQ6_K, 256, 16 * 210 + 32},
-      {Layout::kRows, TensorType::kQ4_0, 32, 16 * 18 + 32},
+      {Layout::kRows, TensorType::kIQ3_S, 256, 16 * 110 + 32},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(panel_bytes(c.layout, c.type, c.k), c.bytes) << layout_name(c.layout) << ' ' << c.k;
@@ -49,27 +57,11 @@ TEST(ActivationBytes, HoldAColumnInAnOddNumberOfCacheLines) {
   }
 }
 
-TEST(PackPanel, MissingRowsAreZeroAndOthersDoNotMove) {
-  for (const TensorType type :
-       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K,
-        TensorType::kMXFP4, TensorType::kQ5_K}) {
-    const MatrixCase matrix({.type = type, .k = 512, .rows = 16, .columns = 1});
-    // A single row in a panel of its own gives what it gives beside fifteen others.
-    const std::vector<float> all = run(matrix, scalar(), {0, 16, 0, 1});
-    const std::vector<float> one = run(matrix, scalar(), {0, 1, 0, 1});
-    EXPECT_EQ(one[0], all[0]) << type_info(type).name;
-    const auto packed = pack_rows(matrix, scalar(), 0, 1);
-    const auto again = pack_rows(matrix, scalar(), 0, 1);
-    EXPECT_TRUE(same_bytes(packed, again)) << "a byte of the panel was left as it was";
-  }
-}
-
-// Four rows are packed at once where there are four, the others one by one.
-TEST(PackPanel, RowsAreTheSameAloneAndInFours) {
-  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
-                                TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K}) {
-    const bool plain = type_info(type).block_weights == 1;
-    const int64_t k = plain ? 45 : type == TensorType::kQ8_0 ? 96 : 512;
+TEST(PackPanel, ARowDoesNotDependOnTheOthersOfItsPanel) {
+  for (const TensorType type : kFastTypes) {
+    // Half a group, and a few weights behind the last vector.
+    const int block = type_info(type).block_weights;
+    const int64_t k = block == 1 ? 45 : block == 32 ? 96 : 512;
     const MatrixCase matrix({.type = type, .k = k, .rows = 16, .columns = 1});
     const std::vector<float> all = run(matrix, scalar(), {0, 16, 0, 1});
     for (int count = 1; count < 16; ++count) {
@@ -81,19 +73,23 @@ TEST(PackPanel, RowsAreTheSameAloneAndInFours) {
 }
 
 TEST(PackPanel, WritesEveryByteOfThePanel) {
-  for (const TensorType type : {TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_K,
-                                TensorType::kQ6_K, TensorType::kMXFP4, TensorType::kQ4_0}) {
-    const bool groups = type == TensorType::kQ8_0 || type == TensorType::kMXFP4;
-    const int64_t k = type == TensorType::kF16 ? 37 : groups ? 96 : 256;
-    const MatrixCase matrix({.type = type, .k = k, .rows = 5, .columns = 0});
-    const Layout layout = layout_for(type, scalar());
-    const size_t bytes = panel_bytes(layout, type, k);
-    GuardedBuffer<std::byte> first(bytes), second(bytes);
-    std::memset(first.data(), 0x00, bytes);
-    std::memset(second.data(), 0xff, bytes);
-    pack_panel(layout, type, matrix.rows.data(), 5, k, first.data());
-    pack_panel(layout, type, matrix.rows.data(), 5, k, second.data());
-    EXPECT_TRUE(same_bytes(first, second)) << type_info(type).name;
+  std::vector<TensorType> types(std::begin(kFastTypes), std::end(kFastTypes));
+  types.push_back(TensorType::kIQ3_S);
+  for (const TensorType type : types) {
+    const int block = type_info(type).block_weights;
+    for (const int64_t k : {block == 1 ? 37 : 3 * block, 2 * block}) {
+      for (const int rows : {1, 5, 16}) {
+        const MatrixCase matrix({.type = type, .k = k, .rows = rows, .columns = 0});
+        const Layout layout = layout_for(type, scalar());
+        const size_t bytes = panel_bytes(layout, type, k);
+        GuardedBuffer<std::byte> first(bytes), second(bytes);
+        std::memset(first.data(), 0x00, bytes);
+        std::memset(second.data(), 0xff, bytes);
+        pack_panel(layout, type, matrix.rows.data(), rows, k, first.data());
+        pack_panel(layout, type, matrix.rows.data(), rows, k, second.data());
+        EXPECT_TRUE(same_bytes(first, second)) << type_info(type).name << ' ' << k << ' ' << rows;
+      }
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // The tables that promise the same bits, and the one that the others are compared with.
 #pragma once
 
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -8,6 +9,14 @@
 #include "kernels/ops.h"
 
 namespace kernels::testing {
+
+/// All types that have a packed layout.
+inline constexpr TensorType kFastTypes[] = {
+    TensorType::kF32,  TensorType::kF16,   TensorType::kBF16,   TensorType::kQ8_0,
+    TensorType::kQ4_0, TensorType::kQ4_1,  TensorType::kQ5_0,   TensorType::kQ5_1,
+    TensorType::kQ2_K, TensorType::kQ3_K,  TensorType::kQ4_K,   TensorType::kQ5_K,
+    TensorType::kQ6_K, TensorType::kMXFP4, TensorType::kIQ4_NL, TensorType::kIQ4_XS};
+static_assert(std::size(kFastTypes) == kLayoutCount - 1);
 
 /// A table that this machine can run.
 inline const Ops& table(std::string_view name) {
