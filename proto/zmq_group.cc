@@ -205,6 +205,7 @@ base::Status ZmqGroup::trade(std::span<const std::byte> frame, Take take) {
     }
     if (missing < 0) return {};
     if (now() > deadline) return late(missing);
+    if (options_.keep_on) RETURN_IF_ERROR(options_.keep_on());
     doze();
     for (size_t i = 0; i < sockets_.size(); i++) {
       if (sockets_[i]) progress[i].down = sockets_[i]->link() == PairSocket::Link::kDown;

@@ -11,6 +11,7 @@
 // Thread rule: meet(), vote(), start() and the destructor by one thread; the rest as it says.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ struct ZmqGroupOptions {
   std::vector<int> cpus = {};  // of this rank's threads; ZeroMQ's own runs there too
   uint64_t first_sequence = 0;
   base::TimeNs meet_timeout_ns = 30'000'000'000;
+  std::function<base::Status()> keep_on = {};  // asked while it waits; an error ends the meeting
 };
 
 class ZmqGroup {

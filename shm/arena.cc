@@ -105,7 +105,8 @@ base::Result<Arena> Arena::create_in(File file, const std::string& path, const A
                                   {.bytes = plan.file_bytes(),
                                    .node = options.node,
                                    .huge = !options.small,
-                                   .small = options.small});
+                                   .small = options.small,
+                                   .keep_on = options.keep_on});
   if (!region.ok()) {
     unlink_region(path);
     return region.error();

@@ -58,10 +58,11 @@ class ArenaPlan {
 
 struct ArenaOptions {
   ArenaIdentity identity = {};
-  int node = -1;           // OS node to bind to
-  bool keep = false;       // stays when its last process ends
-  bool small = false;      // no huge pages
-  std::string label = {};  // for people; cut to fit
+  int node = -1;                                     // OS node to bind to
+  bool keep = false;                                 // stays when its last process ends
+  bool small = false;                                // no huge pages
+  std::string label = {};                            // for people; cut to fit
+  std::function<base::Result<void>()> keep_on = {};  // of RegionOptions
 };
 
 class Arena {

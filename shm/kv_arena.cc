@@ -258,7 +258,8 @@ base::Result<KvArena> KvArena::create(FoundKvArena found, const KvArenaOptions& 
                                   {.bytes = file_bytes_of(identity),
                                    .node = identity.node,
                                    .huge = !options.small_pages,
-                                   .small = options.small_pages});
+                                   .small = options.small_pages,
+                                   .keep_on = options.keep_on});
   if (!region.ok()) {
     unlink_region(found.path);
     return region.error();

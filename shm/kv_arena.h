@@ -127,7 +127,8 @@ void empty(FoundKvArena& found);
 
 struct KvArenaOptions {
   uint64_t stamp = 0;
-  bool small_pages = false;  // refuse huge ones
+  bool small_pages = false;                          // refuse huge ones
+  std::function<base::Result<void>()> keep_on = {};  // of RegionOptions
 };
 
 class KvArena {

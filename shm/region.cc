@@ -63,10 +63,13 @@ base::Error no_space(const std::string& path, size_t bytes) {
                     "--arena-dir, or remove what is left over there")};
 }
 
-/// Reserves every page in pieces: one call for hundreds of gigabytes would be undone by any signal.
-base::Result<void> reserve(const File& file, const std::string& path, size_t bytes) {
-  constexpr size_t kPiece = size_t{1} << 30;
+/// Reserves every page in pieces: one call for hundreds of gigabytes would be undone by any signal,
+/// and nobody would hear anything of this process meanwhile.
+base::Result<void> reserve(const File& file, const std::string& path, size_t bytes,
+                           const std::function<base::Result<void>()>& keep_on) {
+  constexpr size_t kPiece = size_t{1} << 28;
   for (size_t offset = 0; offset < bytes;) {
+    if (keep_on) RETURN_IF_ERROR(keep_on());
     const size_t piece = std::min(kPiece, bytes - offset);
     if (fallocate(file.fd(), 0, static_cast<off_t>(offset), static_cast<off_t>(piece)) == 0) {
       offset += piece;
@@ -133,7 +136,7 @@ base::Result<Region> Region::create_in(File file, const std::string& path,
   ASSIGN_OR_RETURN(region.bind_, bind_to_node(region.data_, region.bytes_, options.node));
   if (options.huge) madvise(region.data_, region.bytes_, MADV_HUGEPAGE);
   if (options.small) madvise(region.data_, region.bytes_, MADV_NOHUGEPAGE);
-  RETURN_IF_ERROR(reserve(region.file_, path, region.bytes_));
+  RETURN_IF_ERROR(reserve(region.file_, path, region.bytes_, options.keep_on));
   return region;
 }
 

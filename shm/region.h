@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,9 @@ struct RegionOptions {
   int node = -1;       // OS node, or -1: where it is first touched
   bool huge = false;   // ask for huge pages; what came of it is in page_report()
   bool small = false;  // refuse them
+  /// Asked now and then while memory is reserved, which can take long; an error ends it. May be
+  /// empty.
+  std::function<base::Result<void>()> keep_on = {};
 };
 
 enum class Access { kReadOnly, kReadWrite };

@@ -23,9 +23,7 @@ class RankHostBackend final : public Backend {
     return static_cast<int32_t>(std::min(count, model.spec.vocabulary));
   }
 
-  base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress) override {
-    return host_->load(on_progress);
-  }
+  base::Status load(const LoadWatch& watch) override { return host_->load(watch); }
   engine::StepRunner& runner() override { return host_->runner(); }
   SealedBlocks* sealed_blocks() override { return host_->sealed_blocks(); }
   base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }

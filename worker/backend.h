@@ -25,8 +25,7 @@ class Backend {
   virtual std::string fingerprint() const = 0;
   /// Ids below it have a piece and may be produced.
   virtual int32_t token_count() const = 0;
-  /// `on_progress` gets bytes done and in all, from the calling thread.
-  virtual base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress) = 0;
+  virtual base::Status load(const LoadWatch& watch) = 0;
 
   // REQUIRES: load() succeeded.
   /// Rank 0.

@@ -88,16 +88,21 @@ class Loading {
   void run(int thread) {
     shm::Hash128 content;
     ReadBuffer own;
-    while (auto piece = ahead_->take()) {
+    std::function<void()> tell;
+    if (thread == 0 && options_.on_progress) tell = [this] { tell_progress(); };
+    while (auto piece = ahead_->take(tell)) {
       const base::Status status = load(spans_[piece->index], *piece, own, content);
       ahead_->release(*piece);
       if (!status.ok()) fail(status.error());
-      if (thread == 0 && options_.on_progress) {
-        options_.on_progress(done_bytes_.load(std::memory_order_relaxed));
-      }
+      if (tell) tell();
     }
     const std::lock_guard lock(mutex_);
     add(content_, content);
+  }
+
+  void tell_progress() {
+    const base::Status status = options_.on_progress(done_bytes_.load(std::memory_order_relaxed));
+    if (!status.ok()) fail(status.error());
   }
 
   base::Status load(const Span& span, const ReadAhead::Piece& piece, ReadBuffer& own,
@@ -197,21 +202,29 @@ class Loading {
 };
 
 /// Hashes the packed slices, the largest first so that threads end together.
-std::vector<shm::Hash128> checksums_of(const engine::WeightMap& map, const std::byte* memory,
-                                       engine::ThreadTeam& team) {
+base::Result<std::vector<shm::Hash128>> checksums_of(const engine::WeightMap& map,
+                                                     const std::byte* memory,
+                                                     const LoadOptions& options) {
   std::vector<shm::Hash128> checksums(map.slices.size());
   std::vector<size_t> order(map.slices.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater<>{},
                            [&](size_t i) { return map.slices[i].bytes(); });
   std::atomic<size_t> next{0};
-  team.run([&](int) {
+  base::Status going;  // of thread 0
+  if (options.on_progress) RETURN_IF_ERROR(options.on_progress(map.bytes));
+  options.team->run([&](int thread) {
     for (size_t n = next.fetch_add(1); n < order.size(); n = next.fetch_add(1)) {
+      if (thread == 0 && options.on_progress) {
+        going = options.on_progress(map.bytes);
+        if (!going.ok()) next.store(order.size());  // for all threads
+      }
       const engine::WeightSlice& slice = map.slices[order[n]];
       if (slice.bytes() == 0) continue;
       checksums[order[n]] = shm::hash128({memory + slice.offset, slice.bytes()});
     }
   });
+  if (!going.ok()) return going.error();
   return checksums;
 }
 
@@ -232,8 +245,8 @@ base::Result<shm::Hash128> load(const RankSlices& slices, std::byte* memory,
 base::Result<LoadResult> load_weights(const RankSlices& slices, std::byte* memory,
                                       const LoadOptions& options) {
   ASSIGN_OR_RETURN(const shm::Hash128 content, load(slices, memory, options));
-  return LoadResult{.content = content,
-                    .checksums = checksums_of(slices.map, memory, *options.team)};
+  ASSIGN_OR_RETURN(std::vector<shm::Hash128> checksums, checksums_of(slices.map, memory, options));
+  return LoadResult{.content = content, .checksums = std::move(checksums)};
 }
 
 base::Result<shm::Hash128> hash_weights(const RankSlices& slices, const LoadOptions& options) {

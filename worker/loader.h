@@ -22,8 +22,9 @@ class ModelSource;
 
 struct LoadOptions {
   engine::ThreadTeam* team = nullptr;  // does the work, and touches the memory first
-  /// Called by one thread now and then with the bytes of the map done so far; may be empty.
-  std::function<void(uint64_t)> on_progress;
+  /// Called by the calling thread several times a second with the bytes of the map done so far; an
+  /// error ends the load, which returns it. May be empty.
+  std::function<base::Status(uint64_t)> on_progress;
   ModelSource* source = nullptr;                       // instead of the model's files
   size_t span_bytes = (size_t{2} << 20) - (16 << 10);  // of one read, at most; one huge page
   int reads_ahead = 8;  // in flight at most, beside the threads of the team

@@ -81,6 +81,7 @@ base::Status RankExchange::meet_over_zmq() {
   if (probe_) group.offer = probe_->offer();
   if (o.oversubscribed) group.wait.spin_pauses = shm::kSpinPausesOversubscribed;
   group.meet_timeout_ns = o.timeout_ns;
+  group.keep_on = o.keep_on;
   ASSIGN_OR_RETURN(zmq_, proto::ZmqGroup::meet(group));
   return {};
 }

@@ -10,6 +10,7 @@
 // ranks must have been told the same. Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,7 @@ struct RankExchangeOptions {
   bool oversubscribed = false;  // threads share CPUs: sleep soon instead of spinning
   uint64_t kv_stamp = 0;        // of the KV pool that this rank found; 0: none
   base::TimeNs timeout_ns = 60'000'000'000;
+  std::function<base::Status()> keep_on = {};  // asked while ranks meet; an error ends it
 };
 
 /// Where ranks `low` < `high` of a group meet. The one place that chooses endpoints: inside a host

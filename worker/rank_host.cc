@@ -83,17 +83,20 @@ std::string RankHost::fingerprint() const {
                    "-", shape_.columns_max, shares);
 }
 
-base::Status RankHost::load(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+base::Status RankHost::load(const LoadWatch& given) {
+  const LoadWatch watch = given ? given : [](uint64_t, uint64_t) { return base::Status(); };
   RETURN_IF_ERROR(find_kv());
-  ASSIGN_OR_RETURN(exchange_, RankExchange::meet(exchange_options()));
+  RankExchangeOptions meeting = exchange_options();
+  meeting.keep_on = [&] { return watch(0, map_.bytes); };
+  ASSIGN_OR_RETURN(exchange_, RankExchange::meet(meeting));
   if (!exchange_->keeps_kv()) kv_->discard();
   // From here on this thread runs on the rank's node: whoever reserves memory decides where it lies
   // if it cannot be bound.
   if (options_.cpus[0] >= 0) RETURN_IF_ERROR(shm::pin_thread(options_.cpus[0]));
   RETURN_IF_ERROR(exchange_->open());
-  RETURN_IF_ERROR(acquire(on_progress));
+  RETURN_IF_ERROR(acquire(watch));
   RETURN_IF_ERROR(check_rope());
-  RETURN_IF_ERROR(kv_->open(exchange_->kv_stamp()));
+  RETURN_IF_ERROR(kv_->open(exchange_->kv_stamp(), [&] { return watch(map_.bytes, map_.bytes); }));
   RETURN_IF_ERROR(strict(kv_->arena().bind(), "KV blocks"));
   if (options_.mlock) {
     // Without the right to it memory is as good, and the start of the group has said so.
@@ -165,7 +168,7 @@ RankExchangeOptions RankHost::exchange_options() const {
   return options;
 }
 
-base::Status RankHost::acquire(const std::function<void(uint64_t, uint64_t)>& on_progress) {
+base::Status RankHost::acquire(const LoadWatch& watch) {
   const SliceOf slice = {options_.rank, options_.rank_count, options_.os_node};
   const WeightArenaOptions options = {
       .directory = options_.weights_directory,
@@ -177,29 +180,31 @@ base::Status RankHost::acquire(const std::function<void(uint64_t, uint64_t)>& on
                 .node = options_.os_node,
                 .keep = options_.keep_weights,
                 .small = options_.huge_pages == shm::HugePages::kOff,
-                .label = std::filesystem::path(options_.model_path).filename()}};
+                .label = std::filesystem::path(options_.model_path).filename(),
+                .keep_on = [&] { return watch(0, map_.bytes); }}};
   ASSIGN_OR_RETURN(const shm::ArenaPlan plan, plan_weight_arena(map_));
   const WeightSteps steps = {
-      .load = [&](shm::Arena& arena) { return load_into(arena, on_progress); },
+      .load = [&](shm::Arena& arena) { return load_into(arena, watch); },
       .hash = [&]() -> base::Result<shm::Hash128> {
         ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
         const RankSlices slices{model_, plan_, options_.rank, map_};
-        return hash_weights(slices, {.team = team.get(), .on_progress = {}});
+        return hash_weights(slices, {.team = team.get(), .on_progress = [&](uint64_t done) {
+                                       return watch(done, map_.bytes);
+                                     }});
       },
-      .on_progress = on_progress};
+      .on_progress = watch};
   ASSIGN_OR_RETURN(WeightArena weights, acquire_weights(options, plan, steps));
   weights_.emplace(std::move(weights));
   return strict(weights_bind(), "weights");
 }
 
-base::Result<shm::Hash128> RankHost::load_into(
-    shm::Arena& arena, const std::function<void(uint64_t, uint64_t)>& on_progress) {
+base::Result<shm::Hash128> RankHost::load_into(shm::Arena& arena, const LoadWatch& watch) {
   RETURN_IF_ERROR(strict(arena.region().bind(), "weights"));
   ASSIGN_OR_RETURN(const auto team, engine::ThreadTeam::start(options_.cpus));
   LoadOptions load{.team = team.get(), .on_progress = {}};
   load.on_progress = [&](uint64_t done) {
     arena.set_progress(done);
-    if (on_progress) on_progress(done, map_.bytes);
+    return watch(done, map_.bytes);
   };
   const RankSlices slices{model_, plan_, options_.rank, map_};
   ASSIGN_OR_RETURN(const LoadResult loaded, load_weights(slices, arena.data(0), load));

@@ -89,9 +89,9 @@ class RankHost {
   std::string fingerprint() const;
   const engine::RunnerShape& shape() const { return shape_; }
 
-  /// `on_progress` gets bytes packed so far and in all, from this thread; may be empty. Errors:
-  /// kNoSpace with the bytes needed and free, kPeerLost, kTimeout, kBrokenFile.
-  base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress);
+  /// `watch` gets bytes packed so far and in all, from this thread; may be empty. Errors: kNoSpace
+  /// with the bytes needed and free, kPeerLost, kTimeout, kBrokenFile, and those of the watch.
+  base::Status load(const LoadWatch& watch);
 
   /// REQUIRES: load() succeeded, rank 0.
   engine::StepRunner& runner() { return *leader_; }
@@ -118,9 +118,8 @@ class RankHost {
   explicit RankHost(RankHostOptions options) : options_(std::move(options)) {}
   RankExchangeOptions exchange_options() const;
   base::Status check_rope() const;
-  base::Status acquire(const std::function<void(uint64_t, uint64_t)>& on_progress);
-  base::Result<shm::Hash128> load_into(shm::Arena& arena,
-                                       const std::function<void(uint64_t, uint64_t)>& on_progress);
+  base::Status acquire(const LoadWatch& watch);
+  base::Result<shm::Hash128> load_into(shm::Arena& arena, const LoadWatch& watch);
   base::Status find_kv();
   /// An error if memory could not be bound and was to be.
   base::Status strict(shm::Bind bind, std::string_view what) const;

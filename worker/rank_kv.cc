@@ -56,13 +56,14 @@ void RankKv::discard() {
   shm::empty(found_);
 }
 
-base::Status RankKv::open(uint64_t stamp) {
+base::Status RankKv::open(uint64_t stamp, const std::function<base::Status()>& keep_on) {
   CHECK(found_.stamp == 0 || found_.stamp == stamp, "a pool that the group does not keep");
   base::Result<shm::KvArena> arena =
       found_.stamp != 0
           ? shm::KvArena::adopt(std::move(found_))
-          : shm::KvArena::create(std::move(found_),
-                                 {.stamp = stamp, .small_pages = options_.small_pages});
+          : shm::KvArena::create(
+                std::move(found_),
+                {.stamp = stamp, .small_pages = options_.small_pages, .keep_on = keep_on});
   if (!arena.ok()) return arena.error();
   arena_.emplace(std::move(*arena));
   if (options_.identity.rank != 0) return {};

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -53,8 +54,9 @@ class RankKv {
   /// What was found is of no use to the group.
   void discard();
   /// On the thread whose node it is. `stamp` is the group's, that of the pool that was found if it
-  /// was not discarded. Errors: kNoSpace, kSystem, kBrokenFile.
-  base::Status open(uint64_t stamp);
+  /// was not discarded. Errors: kNoSpace, kSystem, kBrokenFile, those of `keep_on`, which is asked
+  /// while memory is reserved.
+  base::Status open(uint64_t stamp, const std::function<base::Status()>& keep_on = {});
 
   bool is_open() const { return arena_.has_value(); }
 

@@ -1,9 +1,16 @@
 #include "worker/read_ahead.h"
 
 #include <algorithm>
+#include <chrono>
 #include <system_error>
 
 namespace worker {
+
+namespace {
+
+constexpr std::chrono::milliseconds kPatience(50);
+
+}  // namespace
 
 ReadAhead::ReadAhead(ModelSource& source, std::span<const Extent> extents,
                      const ReadAheadOptions& options)
@@ -35,7 +42,7 @@ void ReadAhead::release(const Piece& piece) {
   takers_.notify_one();
 }
 
-std::optional<ReadAhead::Piece> ReadAhead::take() {
+std::optional<ReadAhead::Piece> ReadAhead::take(const std::function<void()>& while_waiting) {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
     // To keep the device busy comes before what has arrived.
@@ -71,7 +78,13 @@ std::optional<ReadAhead::Piece> ReadAhead::take() {
       takers_.notify_all();
       return {};
     }
-    takers_.wait(lock);
+    if (!while_waiting) {
+      takers_.wait(lock);
+    } else if (takers_.wait_for(lock, kPatience) == std::cv_status::timeout) {
+      lock.unlock();
+      while_waiting();
+      lock.lock();
+    }
   }
   return {};
 }

@@ -14,6 +14,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -45,7 +46,8 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   /// The next piece that is there; nullopt when none is left for this thread, or after stop().
-  std::optional<Piece> take();
+  /// While nothing has come `while_waiting` is called several times a second; it may call stop().
+  std::optional<Piece> take(const std::function<void()>& while_waiting = {});
   /// Gives the memory of a piece back. Each piece that was taken must be released.
   void release(const Piece& piece);
   /// Nothing is handed out any more.

@@ -94,8 +94,9 @@ class Acquisition {
       const std::pair<uint64_t, uint64_t> now = loaded(found.file);
       if (now != last || looks == 0) moved_at = clock.now();
       last = now;
-      if (steps_.on_progress && found.file.is_open()) {
-        steps_.on_progress(std::min(now.first, plan_.data_bytes()), plan_.data_bytes());
+      if (steps_.on_progress) {
+        RETURN_IF_ERROR(
+            steps_.on_progress(std::min(now.first, plan_.data_bytes()), plan_.data_bytes()));
       }
       if (clock.now() - moved_at > options_.stall_max) {
         return base::Error{
@@ -124,19 +125,19 @@ class Acquisition {
     return look_at(std::move(*file), path);
   }
 
-  Look look_at(shm::File opened, const std::string& path) {
+  base::Result<Look> look_at(shm::File opened, const std::string& path) {
     auto file = base::Result<shm::File>(std::move(opened));
     if (!shm::try_lock(*file, shm::Lock::kShared)) return look_at_loading(std::move(*file));
-    if (!shm::is_named(*file, path)) return {.verdict = Look::kAgain};
+    if (!shm::is_named(*file, path)) return Look{.verdict = Look::kAgain};
     const auto header = shm::peek_header(*file);
     if (header.ok() && is_wanted(*header) && is_ready(*header)) {
-      Look found = attach(std::move(*file), path);
+      ASSIGN_OR_RETURN(Look found, attach(std::move(*file), path));
       if (found.verdict != Look::kNextName || !options_.named) return found;
       // Other content, or damage behind the header.
       file = shm::open_file(path, O_RDWR | O_NONBLOCK);
-      if (!file.ok()) return {.verdict = Look::kAgain};
+      if (!file.ok()) return Look{.verdict = Look::kAgain};
     }
-    if (!options_.named) return {.verdict = Look::kNextName};
+    if (!options_.named) return Look{.verdict = Look::kNextName};
     return take(std::move(*file), path, header);
   }
 
@@ -169,23 +170,24 @@ class Acquisition {
   }
 
   /// A ready arena with the wanted identity, but for the source. kNextName: it is not to be used.
-  Look attach(shm::File file, const std::string& path) {
+  base::Result<Look> attach(shm::File file, const std::string& path) {
     auto arena = shm::Arena::attach_in(std::move(file), path);
-    if (!arena.ok() || !has_planned_table(*arena)) return {.verdict = Look::kNextName};
+    if (!arena.ok() || !has_planned_table(*arena)) return Look{.verdict = Look::kNextName};
     if (!(arena->header().identity == options_.arena.identity)) {
-      if (!steps_.hash) return {.verdict = Look::kNextName};
+      if (!steps_.hash) return Look{.verdict = Look::kNextName};
       const auto content = steps_.hash();
+      if (!content.ok() && content.error().code == base::Code::kCancelled) return content.error();
       if (!content.ok() || *content == shm::Hash128{} || !(*content == arena->header().content)) {
-        return {.verdict = Look::kNextName};
+        return Look{.verdict = Look::kNextName};
       }
       if (!arena->renew_source(options_.arena.identity.source).ok()) {
-        return {.verdict = Look::kAgain};
+        return Look{.verdict = Look::kAgain};
       }
     }
     if (options_.named && options_.arena.keep && !arena->set_keep().ok()) {
-      return {.verdict = Look::kAgain};
+      return Look{.verdict = Look::kAgain};
     }
-    return {.verdict = Look::kAttached, .arena = std::move(*arena)};
+    return Look{.verdict = Look::kAttached, .arena = std::move(*arena)};
   }
 
   bool has_planned_table(const shm::Arena& arena) const {

@@ -22,6 +22,10 @@
 
 namespace worker {
 
+/// Told how far a load is, bytes and all bytes: by the thread that called for it, several times a
+/// second, also while nothing moves. An error ends the load, which returns it.
+using LoadWatch = std::function<base::Status(uint64_t, uint64_t)>;
+
 struct WeightArenaOptions {
   std::string directory;          // of named arenas; empty: none is looked for
   std::string name;               // without the suffix that tells arenas of other content apart
@@ -38,8 +42,8 @@ struct WeightSteps {
   std::function<base::Result<shm::Hash128>(shm::Arena&)> load;
   /// The same share from the files as they are now; empty: never equal.
   std::function<base::Result<shm::Hash128>()> hash;
-  /// Bytes and all bytes, while another process loads; may be empty.
-  std::function<void(uint64_t, uint64_t)> on_progress;
+  /// While another process loads; may be empty.
+  LoadWatch on_progress;
 };
 
 struct WeightArena {
@@ -47,8 +51,8 @@ struct WeightArena {
   bool attached = false;  // found loaded
 };
 
-/// Errors: of the steps; kNoSpace with numbers, and nothing is left; kTimeout for a loader that
-/// stands still.
+/// Errors: of the steps and the watch; kNoSpace with numbers, and nothing is left; kTimeout for a
+/// loader that stands still.
 base::Result<WeightArena> acquire_weights(const WeightArenaOptions& options,
                                           const shm::ArenaPlan& plan, const WeightSteps& steps);
 

@@ -141,6 +141,7 @@ class Process {
       if (!look_for_broker()) return {};
       exchange_messages();
       if (worker_.state() == State::kLoading) load();
+      if (left_) return {};
       worker_.on_tick(clock_.now());
       flush();
       if (worker_.state() == State::kReady && !leads()) {
@@ -162,7 +163,8 @@ class Process {
     if (!watch_) return true;
     const InstanceWatch::Found found = watch_->look(clock_.now(), worker_.plan_epoch());
     if (found == InstanceWatch::Found::kBrokerLost) worker_.on_broker_lost();
-    return found != InstanceWatch::Found::kEnd;
+    left_ = found == InstanceWatch::Found::kEnd;
+    return !left_;
   }
 
   void exchange_messages() {
@@ -176,16 +178,26 @@ class Process {
       [[maybe_unused]] const auto sent = channel_.send(proto::kBroker, std::move(message));
   }
 
+  /// While it loads: tells how far it is, and looks whether anybody wants it still.
+  base::Status tell_load(uint64_t done, uint64_t total) {
+    const base::TimeNs now = clock_.now();
+    const bool ends = done == total && !std::exchange(told_all_, done == total);
+    if (!ends && now - told_at_ < kIdleWait) return {};
+    told_at_ = now;
+    worker_.load_progress(done, total);
+    exchange_messages();
+    if (!look_for_broker())
+      return base::Error{base::Code::kCancelled, "nobody is left to load for"};
+    if (worker_.state() == Worker::State::kLoading) return {};
+    return base::Error{base::Code::kCancelled, "the broker told this worker to stop"};
+  }
+
   void load() {
-    base::TimeNs told = 0;
-    const base::Status loaded = backend_.load([&](uint64_t done, uint64_t total) {
-      const base::TimeNs now = clock_.now();
-      if (done < total && now - told < kIdleWait) return;
-      told = now;
-      worker_.load_progress(done, total);
-      flush();
-    });
+    const base::Status loaded =
+        backend_.load([this](uint64_t done, uint64_t total) { return tell_load(done, total); });
+    if (left_) return;
     if (!loaded.ok()) return worker_.fail(loaded.error());
+    if (worker_.state() != Worker::State::kLoading) return;
     worker_.show_placement(runner_);
     const RankReport report = backend_.report();
     if (!report.kv_note.empty()) log_.warning(base::cat("the KV cache is empty: ", report.kv_note));
@@ -238,6 +250,9 @@ class Process {
   TimedRunner runner_;
   Worker worker_;
   std::optional<InstanceWatch> watch_;
+  bool left_ = false;  // nobody is left to work for
+  base::TimeNs told_at_ = 0;
+  bool told_all_ = false;  // that all bytes are there
 };
 
 }  // namespace

@@ -199,6 +199,22 @@ class Arenas(unittest.TestCase):
             self.assertEqual(run.finish(), 0, run.stderr())
             self.assertEqual(run.leftovers(), [])
 
+    def test_a_server_that_is_killed_while_its_worker_waits_or_loads_leaves_nothing(self):
+        with self.serve("--keep-weights") as first:
+            first.wait_ready()
+            [arena] = weights(self.folder)
+            self.stop(first, left=[arena])
+        arena.unlink()
+        # As if another process were about to load: a lock on a file without a byte.
+        with open(arena, "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with self.serve("--orphan-timeout", 1) as service:
+                wait_until(lambda: any(has_open(pid, arena) for pid in service.workers()), "a worker waits")
+                service.kill(service.process.pid)
+                wait_until(lambda: not service.alive(), "all processes end")
+                self.assertEqual(list(self.folder.glob("numoe-*/serve-*")), [])
+        arena.unlink()
+
     # Kept, changed, lost.
 
     def test_a_changed_file_of_the_same_name_and_size_is_not_reused(self):

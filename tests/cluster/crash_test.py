@@ -282,7 +282,7 @@ class KilledServers(unittest.TestCase):
 
     def test_workers_that_load_are_taken_over_and_their_load_is_used(self):
         with scripted("load_ms=4000") as first:
-            wait_until(lambda: self.loading(first) > 0, "it loads")
+            wait_until(lambda: self.loading(first), "it loads")
             workers = all_ranks(first, 2)
             self.kill_server(first)
             second = self.start_next(first)
@@ -290,12 +290,12 @@ class KilledServers(unittest.TestCase):
             wait_until(lambda: seen.append(self.loading(second)) or second.is_ready(), "it is ready")
             self.assertEqual(first.workers_by_rank(), workers, second.stderr())
             self.assertEqual(second.workers(), [])
-            self.assertTrue(any(0 < percent < 100 for percent in seen), "how far they are is told")
+            self.assertTrue(any(0 < percent < 100 for percent in seen if percent), "how far they are is told")
             stop(self, second, alive=workers)
 
     def loading(self, service):
-        """How far it has come, in percent; 0 if it does not say."""
-        return service.get("/ready")[1].get("progress", {}).get("percent") or 0
+        """How far it has come, in percent; None if it does not say."""
+        return service.get("/ready")[1].get("progress", {}).get("percent")
 
     def test_workers_without_a_server_go_and_leave_nothing(self):
         with Service(BINARY, *self.OPTIONS, "--orphan-timeout", 1) as service:
@@ -303,6 +303,29 @@ class KilledServers(unittest.TestCase):
             workers = all_ranks(service, 2)
             self.kill_server(service)
             expect_end(self, service, -signal.SIGKILL, alive=workers)
+
+    def test_workers_that_load_without_a_server_go_and_leave_nothing(self):
+        with scripted("load_ms=600000", "--orphan-timeout", 1) as service:
+            wait_until(lambda: self.loading(service) is not None, "it loads")
+            workers = all_ranks(service, 2)
+            self.kill_server(service)
+            expect_end(self, service, -signal.SIGKILL, alive=workers)
+
+    def test_workers_that_load_end_when_they_are_told_to(self):
+        with scripted("load_ms=600000") as service:
+            wait_until(lambda: self.loading(service) is not None, "it loads")
+            workers = all_ranks(service, 2)
+            stop(self, service, alive=workers)
+        with scripted("load_ms=600000") as service:
+            wait_until(lambda: self.loading(service) is not None, "it loads")
+            workers = all_ranks(service, 2)
+            self.kill_server(service)
+            for pid in workers:
+                service.kill(pid, signal.SIGTERM)
+            wait_until(lambda: not service.alive(), "they end")
+            with service.next_server() as second:
+                second.wait_ready()
+                stop(self, second)
 
     def test_workers_with_other_options_are_replaced(self):
         with Service(BINARY, *self.OPTIONS) as first:

@@ -55,19 +55,18 @@ class ScriptedBackend final : public worker::Backend {
   std::string fingerprint() const override { return "scripted"; }
   int32_t token_count() const override { return static_cast<int32_t>(vocabulary_); }
 
-  base::Status load(const std::function<void(uint64_t, uint64_t)>& on_progress) override {
-    on_progress(0, 1'000'000);
+  base::Status load(const worker::LoadWatch& watch) override {
+    RETURN_IF_ERROR(watch(0, 1'000'000));
     if (value(script_, "load_error", -1) == options_.rank)
       return base::Error{base::Code::kNoSpace, "the scripted memory is full"};
     if (value(script_, "crash_in_load", -1) == options_.rank) std::abort();
     while (value(script_, "load_forever", -1) == options_.rank) pass_time(10'000'000);
     const int64_t load_ms = value(script_, "load_ms", 0);
     for (int64_t ms = 0; ms < load_ms; ms += 10) {
-      on_progress(static_cast<uint64_t>(ms * 1'000'000 / load_ms), 1'000'000);
+      RETURN_IF_ERROR(watch(static_cast<uint64_t>(ms * 1'000'000 / load_ms), 1'000'000));
       pass_time(10'000'000);
     }
-    on_progress(1'000'000, 1'000'000);
-    return {};
+    return watch(1'000'000, 1'000'000);
   }
   engine::StepRunner& runner() override { return runner_; }
   base::Result<bool> follow(base::TimeNs slice) override {

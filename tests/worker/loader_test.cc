@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "tests/worker/loading.h"
 #include "worker/source_reader.h"
@@ -59,6 +60,7 @@ void check(const model::Model& model, const plan::Plan& plan, int rank, const Wa
                                 [&](uint64_t done) {
                                   EXPECT_GE(done, progress);
                                   progress = done;
+                                  return base::Status();
                                 },
                             .source = source->get(),
                             .span_bytes = way.span_bytes,
@@ -203,7 +205,7 @@ TEST_F(Faults, NamesTheTensorWithAWeightThatIsNotANumber) {
 }
 
 // Reads from the files, but does something else at the read number `when`.
-class FaultySource final : public ModelSource {
+class FaultySource : public ModelSource {
  public:
   FaultySource(FileSource& files, int when, std::function<base::Status()> fault)
       : files_(files), when_(when), fault_(std::move(fault)) {}
@@ -226,6 +228,13 @@ class FaultySource final : public ModelSource {
   std::atomic<int> reads_{0};
 };
 
+// The same with nothing in the cache, so that only reader threads read.
+class FaultyDevice final : public FaultySource {
+ public:
+  using FaultySource::FaultySource;
+  bool is_cached(const Extent&) override { return false; }
+};
+
 TEST_F(Faults, EndsAtAReadErrorWhereverItComes) {
   use("qwen3moe-q4_k");
   auto files = FileSource::open(*model_.directory);
@@ -243,6 +252,43 @@ TEST_F(Faults, EndsAtAReadErrorWhereverItComes) {
     EXPECT_NE(loaded.error().message.find("cannot read tensor "), std::string::npos);
     EXPECT_LE(faulty.reads(), when + 16) << "others went on";
   }
+}
+
+TEST_F(Faults, EndsWhenItIsNotWantedAnyMore) {
+  use("qwen3moe-q4_k");
+  auto files = FileSource::open(*model_.directory);
+  ASSERT_TRUE(files.ok());
+  const auto team = team_of(2);
+  Bytes memory(map_.bytes);
+  const auto load_until = [&](ModelSource& source, std::function<base::Status(uint64_t)> told) {
+    const auto loaded = load_weights({model_, plan_, 0, map_}, memory.data(),
+                                     {.team = team.get(),
+                                      .on_progress = std::move(told),
+                                      .source = &source,
+                                      .span_bytes = 4096,
+                                      .reads_ahead = 1});
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_EQ(loaded.error().code, base::Code::kCancelled);
+  };
+  const base::Error not_wanted{base::Code::kCancelled, "nobody wants it"};
+  // In the middle, and while the packed bytes are hashed.
+  for (const uint64_t at : {map_.bytes / 3, map_.bytes}) {
+    load_until(**files, [&](uint64_t done) -> base::Status {
+      if (done >= at) return not_wanted;
+      return {};
+    });
+  }
+  // While a device gives nothing: the read ends only when somebody has asked.
+  std::atomic<bool> asked{false};
+  FaultyDevice stuck(**files, 5, [&]() -> base::Status {
+    while (!asked.load()) std::this_thread::yield();
+    return {};
+  });
+  load_until(stuck, [&](uint64_t) -> base::Status {
+    if (stuck.reads() <= 5) return {};
+    asked.store(true);
+    return not_wanted;
+  });
 }
 
 TEST_F(Faults, EndsWhenTheFileIsCutOrWrittenMeanwhile) {
