@@ -24,7 +24,13 @@
 namespace kernels {
 
 /// Columns that share one pass over all panels: their activations stay in L2, their sums in L1.
-inline constexpr int kPassColumns = 64;
+inline constexpr int kPassColumns = 96;
+
+/// From so many columns on a block is computed with for longer than it takes to read: the next
+/// ones are fetched into L2 meanwhile (64 columns of Q4_K from memory: 5 % faster). Below, the
+/// hardware's own streams are faster without (1 column: up to 15 %).
+inline constexpr int kPrefetchColumns = 8;
+inline constexpr size_t kPrefetchBlocks = 4;
 
 template <class V>
 inline constexpr int kParts = kPanelRows / V::kLanes;
@@ -57,6 +63,16 @@ template <class V, class Format, int C>
   if constexpr (C > 1) multiply_block<V, Format, C / 2>(tile, columns);
 }
 
+/// Fetches into L2 what will be computed with after `block`; behind the end nothing happens.
+template <class V, class Format>
+[[gnu::always_inline]] inline void prefetch_block(const std::byte* block) {
+  constexpr int kIntoL2 = 2;
+  const size_t bytes = Format::offset(Format::kBlock);
+  for (size_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(block + kPrefetchBlocks * bytes + i, 0, kIntoL2);
+  }
+}
+
 /// One panel times at most kPassColumns columns.
 template <class V, class Format>
 void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int columns) {
@@ -70,6 +86,7 @@ void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int column
   for (int64_t begin = 0; begin < args.k; begin += Format::kBlock) {
     const int64_t count = std::min<int64_t>(Format::kBlock, args.k - begin);
     const std::byte* block = base + Format::offset(begin);
+    if (columns >= kPrefetchColumns) prefetch_block<V, Format>(block);
     for (int part = 0; part < kParts<V>; part += V::kTogether) {
       multiply_block<V, Format, V::kColumns>({block, part, begin, count, x, sums}, columns);
     }
@@ -78,10 +95,12 @@ void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int column
   const size_t rows = static_cast<size_t>(std::min<int64_t>(kPanelRows, args.row_count - row));
   for (int c = 0; c < columns; ++c) {
     float values[kPanelRows];
+    float* y = args.y[first + c] + row;
+    float* to = rows == kPanelRows ? y : values;
     for (int part = 0; part < kParts<V>; ++part) {
-      V::store_f32(values + part * V::kLanes, Format::template total<V>(sums[c][part]));
+      V::store_f32(to + part * V::kLanes, Format::template total<V>(sums[c][part]));
     }
-    std::memcpy(args.y[first + c] + row, values, rows * sizeof(float));
+    if (to == values) std::memcpy(y, values, rows * sizeof(float));
   }
 }
 
@@ -89,8 +108,11 @@ template <class V, class Format>
 void matmul(const MatmulArgs& args) {
   static_assert(Vocabulary<V>);
   const int64_t panels = (args.row_count + kPanelRows - 1) / kPanelRows;
-  for (int first = 0; first < args.columns; first += kPassColumns) {
-    const int columns = std::min(kPassColumns, args.columns - first);
+  // Passes of about equal size, none of a few columns only.
+  const int passes = (args.columns + kPassColumns - 1) / kPassColumns;
+  const int together = passes <= 1 ? args.columns : ((args.columns - 1) / passes / 8 + 1) * 8;
+  for (int first = 0; first < args.columns; first += together) {
+    const int columns = std::min(together, args.columns - first);
     for (int64_t panel = 0; panel < panels; ++panel) {
       multiply_panel<V, Format>(args, panel, first, columns);
     }
