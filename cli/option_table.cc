@@ -210,8 +210,10 @@ std::vector<OptionRow> cluster_rows() {
        kBoth, &O::kv_type, 0, 0, "f16 f32"},
       {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,
        &O::context, 0, base::kContextMax},
-      {"--chunk", "N", "positions computed in one step; 0: 128", kBoth, &O::chunk, 0,
-       base::kStepColumnsMax},
+      {"--chunk", "N",
+       "positions computed in one step; more: faster prompts, above all with many experts; fewer: "
+       "shorter pauses for those that are answered meanwhile; 0: 256",
+       kBoth, &O::chunk, 0, base::kStepColumnsMax},
       {"--arena-dir", "DIR",
        "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth | kShm,
        &O::arena_directory},

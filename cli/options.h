@@ -31,6 +31,11 @@ enum class Command {
   kWorker
 };
 
+/// Columns of a step. Of 128 experts of which 8 are used, each then has 16: prefill is 9 to 14 %
+/// faster than with 128 columns, and 1 % slower than with 512, which keep decoding waiting twice
+/// as long.
+inline constexpr int kDefaultChunk = 256;
+
 struct Options {
   Command command = Command::kRun;
   std::string model;
@@ -66,7 +71,7 @@ struct Options {
   std::string isa = "auto";
   std::string kv_type;  // empty: f16, f32 with `reference`
   int64_t context = 0;  // 0: the model's own, at most 4096
-  int64_t chunk = 0;    // columns a step; 0: 128
+  int64_t chunk = 0;    // columns a step; 0: kDefaultChunk
   std::string arena_directory;
   std::string huge_pages = "auto";
   bool mlock = false, strict_placement = false;

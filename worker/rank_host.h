@@ -39,7 +39,7 @@ struct RankHostOptions {
   std::optional<kernels::KvType> kv_type;  // default: f16, with `reference` f32
   int64_t context = 0;  // positions of one sequence; 0: what the model was trained on, at most 4096
   int sequences = 1;    // of full context that the KV pool holds
-  int columns_max = 128;
+  int columns_max = 256;
   plan::Strategy strategy = plan::Strategy::kRows;
   int stages = 0;                   // of the layers, 0: one a rank
   std::vector<double> shares = {};  // of the work, by rank; empty: equal
