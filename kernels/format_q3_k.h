@@ -96,20 +96,22 @@ struct Q3_K {
     copy_halves(quad, 108, block.d + r);
     std::memset(block.zero + r, 0, 8);
     pack_scales(quad, block, r);
-    Words third[8];
+    Words third[8], low[8], w[8];
     load_words(quad, 0, third);
     load_words(quad, 16, third + 4);
-    for (uint32_t j = 0; j < 8; ++j) {
-      Words w[8];
-      load_words(quad, 32 + 32 * (j / 4), w);
-      load_words(quad, 48 + 32 * (j / 4), w + 4);
-      for (size_t i = 0; i < 8; ++i) {
-        w[i] = (w[i] >> 2 * (j % 4) & 0x03030303u) | (third[i] >> j & 0x01010101u) << 2;
+    for (uint32_t half = 0; half < 2; ++half) {
+      load_words(quad, 32 + 32 * half, low);
+      load_words(quad, 48 + 32 * half, low + 4);
+      for (uint32_t n = 0; n < 4; ++n) {
+        const uint32_t j = 4 * half + n;
+        for (size_t i = 0; i < 8; ++i) {
+          w[i] = (low[i] >> 2 * n & 0x03030303u) | (third[i] >> j & 0x01010101u) << 2;
+        }
+        store_as(block.codes[j][0][r], w[0] | w[1] << 3 | (w[6] & 0x03030303u) << 6);
+        store_as(block.codes[j][1][r],
+                 w[2] | w[3] << 3 | (w[6] & 0x04040404u) << 4 | (w[7] & 0x04040404u) << 5);
+        store_as(block.codes[j][2][r], w[4] | w[5] << 3 | (w[7] & 0x03030303u) << 6);
       }
-      store_as(block.codes[j][0][r], w[0] | w[1] << 3 | (w[6] & 0x03030303u) << 6);
-      store_as(block.codes[j][1][r],
-               w[2] | w[3] << 3 | (w[6] & 0x04040404u) << 4 | (w[7] & 0x04040404u) << 5);
-      store_as(block.codes[j][2][r], w[4] | w[5] << 3 | (w[7] & 0x03030303u) << 6);
     }
   }
 

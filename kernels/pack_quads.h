@@ -1,8 +1,9 @@
 // Packing, four rows at once: what the formats write their blocks with.
 //
-// Rows that are missing are packed as blocks of zeros, so every row takes the same way. Vectors are
-// those of the compiler, not of an instruction set: 16 bytes are there on every x86-64. A word is
-// four bytes of a row; the bytes of a word never mix unless said. Pure functions; any thread.
+// Rows that are missing in a four are packed as blocks of zeros: every row takes the same way.
+// Vectors are those of the compiler, not of an instruction set: 16 bytes are there on every x86-64.
+// A word is four bytes of a row; the bytes of a word never mix unless said. Pure functions; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -74,19 +75,18 @@ void pack_blocks(const std::byte* rows, int row_count, int64_t k, std::byte* pan
   const TypeInfo& info = type_info(Format::kType);
   const auto bytes = static_cast<size_t>(info.block_bytes);
   const auto blocks = static_cast<size_t>(k / info.block_weights);
-  const std::byte* row[kPanelRows];
-  size_t step[kPanelRows];
-  for (size_t r = 0; r < kPanelRows; ++r) {
-    const bool missing = r >= static_cast<size_t>(row_count);
-    row[r] = missing ? kZeros : rows + r * blocks * bytes;
-    step[r] = missing ? 0 : bytes;
-  }
+  const auto count = static_cast<size_t>(row_count);
+  const size_t stride = blocks * bytes, whole = count / 4 * 4;
   // Blocks of k outside, so that whole cache lines are written.
-  for (size_t b = 0; b < blocks; ++b) {
-    for (size_t r = 0; r < kPanelRows; r += 4) {
-      Format::pack({{row[r], row[r + 1], row[r + 2], row[r + 3]}}, b, r, panel);
+  for (size_t b = 0; b < blocks; ++b, rows += bytes) {
+    const std::byte* row = rows;
+    for (size_t r = 0; r < whole; r += 4, row += 4 * stride) {
+      Format::pack({{row, row + stride, row + 2 * stride, row + 3 * stride}}, b, r, panel);
     }
-    for (size_t r = 0; r < kPanelRows; ++r) row[r] += step[r];
+    if (whole == count) continue;
+    Quad rest{{row, kZeros, kZeros, kZeros}};
+    for (size_t i = 1; i < count - whole; ++i) rest.row[i] = row + i * stride;
+    Format::pack(rest, b, whole, panel);
   }
 }
 
