@@ -1,6 +1,6 @@
 """guest.py SHAPE: runs the scenarios of a shape inside the guest; exit code 1 if one fails.
 
-The environment has NUMOE, MODEL and EXPECTED (the text that the host computed).
+The environment has NUMOE, MODEL, EXPECTED (the text that the host computed) and DENY_CALLS, the program of that name.
 """
 import os
 import sys
@@ -11,7 +11,7 @@ from scenarios import SHAPES, Lab
 
 
 def main():
-    lab = Lab(os.environ["NUMOE"], os.environ["MODEL"], os.environ["EXPECTED"])
+    lab = Lab(os.environ["NUMOE"], os.environ["MODEL"], os.environ["EXPECTED"], os.environ["DENY_CALLS"])
     only = sys.argv[2:]
     failed = 0
     for scenario in SHAPES[sys.argv[1]]["scenarios"]:

@@ -1,4 +1,4 @@
-"""lab_test.py NUMOE SHAPE [SCENARIO…]: boots a machine of that shape and runs its scenarios there.
+"""lab_test.py NUMOE DENY_CALLS SHAPE [SCENARIO…]: boots a machine of that shape and runs its scenarios there.
 
 Exit code 77 and a message where this machine has no QEMU and cannot get it, so that CTest skips the test.
 """
@@ -25,11 +25,11 @@ def text_of_the_host(binary):
 
 
 def main():
-    binary, shape = os.path.abspath(sys.argv[1]), sys.argv[2]
-    environment = {**os.environ, "NUMOE": binary, "MODEL": str(MODEL), "EXPECTED": text_of_the_host(binary),
-                   "PYTHONDONTWRITEBYTECODE": "1"}
+    binary, deny_calls, shape = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
+    environment = {**os.environ, "NUMOE": binary, "DENY_CALLS": deny_calls, "MODEL": str(MODEL),
+                   "EXPECTED": text_of_the_host(binary), "PYTHONDONTWRITEBYTECODE": "1"}
     lab = [ROOT / "scripts" / "numa-lab", *SHAPES[shape]["lab"], "--skip-code", str(SKIPPED), "--timeout", "400", "--",
-           sys.executable, HERE / "guest.py", *sys.argv[2:]]
+           sys.executable, HERE / "guest.py", *sys.argv[3:]]
     code = subprocess.run(lab, env=environment, check=False).returncode
     if code == SKIPPED:
         print("SKIPPED: scripts/numa-lab cannot be set up here; its own message says why")

@@ -10,6 +10,8 @@ import re
 PAGE = mmap.PAGESIZE
 MOVE_PAGES = 279  # x86-64
 MOVE_ALL = 4  # also pages that several processes map
+ATTEMPTS_MAX = 20
+UNKNOWN = -(1 << 20)  # neither a node nor an errno
 
 _CLASSES = (
     ("weights", re.compile(r".*\.arena$")),
@@ -67,10 +69,16 @@ class Mapping:
         return counts
 
     def move(self, first, count, node):
-        """Moves pages that the process has mapped, against every policy; how many are there then."""
+        """Moves pages that the process has mapped, against every policy; how many are there then. Somebody who looks
+        at a page at that moment keeps it where it is, and the kernel then gives up those behind it too."""
         libc = ctypes.CDLL(None, use_errno=True)
-        status = _move_pages(libc, self.pid, self.begin + first * PAGE, count, node)
-        return sum(now == node for now in status)
+        moved = 0
+        for _ in range(ATTEMPTS_MAX):
+            _move_pages(libc, self.pid, self.begin + first * PAGE, count, node)
+            moved = _page_nodes(libc, self.pid, self.begin + first * PAGE, count).count(node)
+            if moved == count:
+                break
+        return moved
 
 
 def _page_nodes(libc, pid, address, count):
@@ -81,7 +89,8 @@ def _page_nodes(libc, pid, address, count):
 def _move_pages(libc, pid, address, count, node):
     pages = (ctypes.c_void_p * count)(*(address + i * PAGE for i in range(count)))
     nodes = None if node is None else (ctypes.c_int * count)(*([node] * count))
-    status = (ctypes.c_int * count)()
+    # The kernel leaves out those behind a page that it could not move.
+    status = (ctypes.c_int * count)(*([UNKNOWN] * count))
     if libc.syscall(MOVE_PAGES, pid, ctypes.c_ulong(count), pages, nodes, status, MOVE_ALL) < 0:
         raise OSError(ctypes.get_errno(), "move_pages")
     return list(status)

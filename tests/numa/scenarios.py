@@ -15,8 +15,8 @@ TOKENS = 12
 
 
 class Lab:
-    def __init__(self, binary, model, expected):
-        self.binary, self.model, self.expected = binary, model, expected
+    def __init__(self, binary, model, expected, deny_calls):
+        self.binary, self.model, self.expected, self.deny_calls = binary, model, expected, deny_calls
 
     def serve(self, *options, **how):
         return Server(self.binary, self.model, *options, **how)
@@ -104,6 +104,24 @@ def misplaced_weights_are_told(lab):
             raise AssertionError(f"misplaced by the report: {rank['misplaced_percent']} %")
         equal(other["misplaced_percent"], 0, "rank 0 is where it was")
         lab.check_output(server)
+
+
+def first_touch_without_rights(lab):
+    """Where the system forbids mbind, move_pages and the like, as containers do: pages lie where pinned threads touched
+    them first, which is right, and one line says so."""
+    with lab.serve(prefix=[lab.deny_calls, "all"]) as server:
+        lab.check_output(server)
+        equal([worker.rank for worker in workers()], [0, 1], "ranks")
+        for worker in workers():
+            for kind, found in own_mappings(worker).items():
+                for one in found:
+                    what = f"{kind} of rank {worker.rank} ({one.path})"
+                    equal(set(one.mapped_on()), {worker.rank}, f"nodes of {what} by numa_maps")
+                    equal(one.all_on(), {worker.rank: one.pages}, f"pages of {what} by node")
+        for rank in lab.placement(server):
+            equal(rank["source"], "numa_maps", f"source of the report of rank {rank['rank']}")
+            equal(rank["misplaced_percent"], 0, f"misplaced of rank {rank['rank']} by the report")
+        equal(server.messages().count("the system forbids mbind"), 1, "lines about what is forbidden")
 
 
 def numactl_one_node(lab):
@@ -226,7 +244,8 @@ def a_cpuset_that_shrinks(lab):
 SHAPES = {
     "two": {
         "lab": ["--node", "2:768M", "--node", "2:768M"],
-        "scenarios": [both_nodes, misplaced_weights_are_told, numactl_one_node, a_quota_of_the_parent],
+        "scenarios": [both_nodes, misplaced_weights_are_told, first_touch_without_rights, numactl_one_node,
+                      a_quota_of_the_parent],
     },
     "four": {
         "lab": ["--node", "1:640M", "--node", "1:512M", "--node", "1:512M", "--node", "1:512M"],
