@@ -24,12 +24,13 @@ const std::vector<size_t> kPrompts = {1, 17, 70};
 const std::vector<int> kChunks = {0, 1, 3, 16, 33, 64};  // 0: all at once
 
 // One format each, one architecture each, and shapes that do not divide: heads, widths, vocabulary,
-// a norm over all heads. odd-tied-q4_0 is a type without a fast path.
+// a norm over all heads. qwen3moe-ud-mix has nine quantised types, three without a fast path.
 const std::vector<std::string> kCases = {"qwen3moe-f16",
                                          "qwen3moe-bf16",
                                          "qwen3moe-q8_0",
                                          "qwen3moe-q4_k",
                                          "qwen3moe-q6_k",
+                                         "qwen3moe-ud-mix",
                                          "olmoe-f32",
                                          "mixtral-f16",
                                          "llama-rope-factors-f16",
