@@ -32,8 +32,11 @@ int64_t largest_slice(const model::ModelSpec& spec, const model::Block& block,
     most = std::max(most, (own.heads.size() + own.kv_heads.size()) * attention.head_dim);
   most = std::max(most, own.query_rank.size() + own.latent.size());
   most = std::max(most, own.experts.size() + own.shared_router.size());
-  const int64_t middle = own.whole_experts ? spec.hidden : own.width.size();
-  return std::max(most, slots(block) * middle + own.shared_width.size());
+  if (!own.whole_experts)
+    return std::max(most, slots(block) * own.width.size() + own.shared_width.size());
+  // A token chooses no expert twice, so those of a rank give no more than it has.
+  const int64_t chosen = std::min(slots(block), static_cast<int64_t>(own.owned.size()));
+  return std::max({most, chosen * spec.hidden, own.shared_width.size()});
 }
 
 /// float32, int8 with a scale per 256 and int8 with one per 32: what a column of activations takes.
@@ -44,15 +47,32 @@ uint64_t activation_bytes(int64_t length) {
 
 }  // namespace
 
+KvBlocks kv_blocks(const model::ModelSpec& spec, const KvRoom& room) {
+  constexpr int64_t kSpare = 4, kShareOfAll = 8;
+  KvBlocks out;
+  out.all = (room.context + base::kKvBlockPositions - 1) / base::kKvBlockPositions * room.sequences;
+  int64_t span = 0;
+  for (const model::Block& block : spec.blocks)
+    if (block.attention.reach != model::Reach::kAll)
+      span = std::max<int64_t>(span, block.attention.span);
+  if (span == 0) return out;
+  const int64_t at_once = (room.chunk + span - 2) / base::kKvBlockPositions + 2;
+  const int64_t near = std::max<int64_t>(at_once * kSpare * room.sequences, out.all / kShareOfAll);
+  if (near < out.all) out.near = near;
+  return out;
+}
+
 uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
-                       int64_t blocks) {
+                       KvBlocks blocks) {
   uint64_t bytes = 0;
   const auto part = [&](int64_t dim) {
     return round_up(static_cast<uint64_t>(element_bytes * base::kKvBlockPositions * dim), 64);
   };
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Attention& attention = spec.blocks[layer].attention;
-    bytes += static_cast<uint64_t>(share.blocks[layer].kv_heads.size() * blocks) *
+    const bool near = blocks.near > 0 && attention.reach != model::Reach::kAll;
+    bytes += static_cast<uint64_t>(share.blocks[layer].kv_heads.size() *
+                                   (near ? blocks.near : blocks.all)) *
              (part(attention.head_dim) + part(attention.value_dim));
   }
   return std::max<uint64_t>(bytes, 64);

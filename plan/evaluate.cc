@@ -19,6 +19,7 @@ constexpr int64_t kDefaultContextMax = 4096;  // as workers have it
 constexpr int64_t kDefaultDepth = 512;
 constexpr double kAsFast = 0.97;    // of the speed with all threads
 constexpr double kFullNode = 0.97;  // of its memory, where its share has to follow that
+constexpr int kRounds = 6;          // of looking for shares that fit
 
 /// A replica being counted.
 class Counting {
@@ -29,9 +30,7 @@ class Counting {
   /// Splits, and once more where a node cannot hold its share.
   base::Status split_up() {
     ASSIGN_OR_RETURN(plan_, split(question_.model.spec, options()));
-    if (!move_shares_from_full_nodes()) return {};
-    ASSIGN_OR_RETURN(plan_, split(question_.model.spec, options()));
-    return {};
+    return move_shares_from_full_nodes();
   }
 
   const Plan& plan() const { return plan_; }
@@ -44,8 +43,8 @@ class Counting {
     const Request& request = question_.request;
     const model::ModelSpec& spec = question_.model.spec;
     const RankShare& own = plan_.ranks[rank];
-    const int64_t blocks =
-        (question_.context() + base::kKvBlockPositions - 1) / base::kKvBlockPositions * sequences();
+    const KvBlocks blocks = kv_blocks(
+        spec, {.context = question_.context(), .sequences = sequences(), .chunk = request.chunk});
     return {.weights = footprint(question_.model, own, question_.packing).weight_bytes,
             .kv = kv_pool_bytes(spec, own, request.kv_element_bytes, blocks),
             .exchange = exchange_bytes(spec, plan_, request.chunk),
@@ -85,7 +84,8 @@ class Counting {
     return options;
   }
 
-  bool move_shares_from_full_nodes();
+  std::vector<double> limited_shares(const std::vector<double>& limits) const;
+  base::Status move_shares_from_full_nodes();
 
   const Question& question_;
   const Shape& shape_;
@@ -94,34 +94,44 @@ class Counting {
   Plan plan_;
 };
 
-// What nodes hold by their share of the speed may be more than they have. Then those take what they
-// can, and the others share the rest by their speed.
-bool Counting::move_shares_from_full_nodes() {
-  if (!question_.request.shares.empty() || nodes_.size() < 2) return false;
-  if (shape_.strategy == Strategy::kLayers) return false;
-  std::vector<double> room;
-  double needed = 0;
-  bool full = false;
-  for (size_t r = 0; r < nodes_.size(); r++) {
-    if (node(r).memory_bytes == 0) return false;
-    const auto bytes = static_cast<double>(memory(r).total());
-    room.push_back(kFullNode * static_cast<double>(node(r).memory_bytes));
-    full |= bytes > static_cast<double>(node(r).memory_bytes);
-    needed += bytes;
-  }
-  if (!full || needed > std::accumulate(room.begin(), room.end(), 0.0)) return false;
-  const std::vector<double> wanted = shares_;
+// Shares by speed, but of those that are limited no more than that; they sum to 1.
+std::vector<double> Counting::limited_shares(const std::vector<double>& limits) const {
+  const std::vector<double> wanted = shares_by_speed();
   std::vector<bool> capped(nodes_.size(), false);
+  std::vector<double> shares(nodes_.size());
   for (bool again = true; again;) {
     again = false;
-    double left = needed, open = 0;
-    for (size_t r = 0; r < nodes_.size(); r++) (capped[r] ? left -= room[r] : open += wanted[r]);
+    double left = 1, open = 0;
+    for (size_t r = 0; r < nodes_.size(); r++) (capped[r] ? left -= limits[r] : open += wanted[r]);
     for (size_t r = 0; r < nodes_.size(); r++) {
-      shares_[r] = capped[r] ? room[r] : left * wanted[r] / open;
-      if (!capped[r] && shares_[r] > room[r]) again = capped[r] = true;
+      shares[r] = capped[r] ? limits[r] : left * wanted[r] / open;
+      if (!capped[r] && shares[r] > limits[r]) again = capped[r] = true;
     }
   }
-  return true;
+  return shares;
+}
+
+// What nodes hold by their share of the speed may be more than they have. Then those take what they
+// can, and the others share the rest by their speed.
+base::Status Counting::move_shares_from_full_nodes() {
+  if (!question_.request.shares.empty() || nodes_.size() < 2) return {};
+  if (shape_.strategy == Strategy::kLayers) return {};
+  std::vector<double> limits(nodes_.size(), 1.0);
+  for (int round = 0; round < kRounds; round++) {
+    bool full = false;
+    for (size_t r = 0; r < nodes_.size(); r++) {
+      const uint64_t room = node(r).memory_bytes, bytes = memory(r).total();
+      if (room == 0 || bytes <= room) continue;
+      full = true;
+      limits[r] = std::min(
+          limits[r], kFullNode * share(r) * static_cast<double>(room) / static_cast<double>(bytes));
+    }
+    // Nothing to do, or there is not enough in all.
+    if (!full || std::accumulate(limits.begin(), limits.end(), 0.0) <= 1) return {};
+    shares_ = limited_shares(limits);
+    ASSIGN_OR_RETURN(plan_, split(question_.model.spec, options()));
+  }
+  return {};
 }
 
 std::vector<std::string> Counting::remarks() const {

@@ -162,6 +162,7 @@ RankFootprint footprint(const model::Model& model, const RankShare& share, const
   to.add_vector(model.rope_factors);
   out.layers.resize(model.blocks.size());
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
+    if (!share.blocks[layer].takes_part) continue;
     to.collect_into(out.layers[layer]);
     const model::Block& block = model.spec.blocks[layer];
     const auto collect = block.attention.latent ? collect_latent : collect_attention;

@@ -53,9 +53,21 @@ struct RankFootprint {
 
 RankFootprint footprint(const model::Model& model, const RankShare& share, const Packing& packing);
 
-/// Bytes that a rank's KV pool takes for so many blocks.
+/// Blocks of a KV pool, as worker/near_blocks.h counts them.
+struct KvBlocks {
+  int64_t all = 0;
+  int64_t near = 0;  // of each layer that reaches near positions only; 0: as many as the others
+};
+struct KvRoom {
+  int64_t context = 0;  // positions of a sequence
+  int64_t sequences = 1;
+  int chunk = 128;
+};
+KvBlocks kv_blocks(const model::ModelSpec& spec, const KvRoom& room);
+
+/// Bytes that a rank's KV pool takes.
 uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
-                       int64_t blocks);
+                       KvBlocks blocks);
 /// Bytes of it that a token at that position reads.
 uint64_t kv_read_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
                        int64_t position);

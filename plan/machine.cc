@@ -14,7 +14,7 @@ namespace {
 using base::cat;
 
 constexpr double kUsableMemory = 0.94;  // of a node of which only the size is known
-constexpr double kAssumedLinkGbit = 10, kAssumedRoundTripUs = 60;
+constexpr double kAssumedLinkGbit = 10, kAssumedRoundTripUs = 120;
 
 void lower(Origin& origin, Origin other) {
   origin = std::min(origin, other);
@@ -120,7 +120,7 @@ class HostReader {
       lower(machine_.memory_origin, Origin::kGiven);
       return bytes;
     }
-    lower(machine_.memory_origin, Origin::kAssumed);
+    lower(machine_.memory_origin, Origin::kGiven);
     return static_cast<uint64_t>(static_cast<double>(home.memory_bytes) * kUsableMemory) /
            static_cast<uint64_t>(parts);
   }
@@ -137,7 +137,7 @@ class HostReader {
     const AssumedMemory memory = assumed_memory(socket_cores(package));
     if (const double gb = given(facts_.gb_per_s, place); gb > 0) {
       lower(machine_.read_origin, Origin::kGiven);
-      return assumed_read(gb, memory.gb_per_s_core, threads);
+      return assumed_read(gb, std::max(memory.gb_per_s_core, gb / threads), threads);
     }
     if (facts_.profile != nullptr) {
       std::vector<ReadPoint> points = measured_read(*facts_.profile, home.os_index);

@@ -97,6 +97,9 @@ class Shapes {
     if (ranks == 1 && is_wished(Strategy::kExperts) && !is_wished(Strategy::kRows))
       shapes_.push_back({Strategy::kExperts, nodes, 1});
     if (!is_wished(Strategy::kLayers)) return;
+    // Stages take turns, so fewer nodes or several replicas are never better by them.
+    const bool whole = ranks == static_cast<int>(machine_.nodes.size());
+    if (!whole && !request_.strategy && request_.nodes == 0) return;
     std::set<int> stages = {host_count(machine_, nodes[0]), package_count(machine_, nodes[0]),
                             ranks};
     if (request_.stages > 0) stages = {request_.stages};
