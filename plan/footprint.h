@@ -61,7 +61,7 @@ struct KvBlocks {
 struct KvRoom {
   int64_t context = 0;  // positions of a sequence
   int64_t sequences = 1;
-  int chunk = 128;
+  int chunk = 256;
 };
 KvBlocks kv_blocks(const model::ModelSpec& spec, const KvRoom& room);
 
@@ -87,7 +87,7 @@ HandedFloats handed_floats(const model::ModelSpec& spec, const Plan& plan, size_
 uint64_t exchange_bytes(const model::ModelSpec& spec, const Plan& plan, int chunk);
 struct ScratchOf {
   int threads = 1;
-  int chunk = 128;
+  int chunk = 256;
   bool leads = false;  // keeps the logits
 };
 uint64_t scratch_bytes(const model::ModelSpec& spec, const RankShare& share, const ScratchOf& of);

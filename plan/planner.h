@@ -40,7 +40,7 @@ struct Request {
   int parallel = 1;          // sequences at once
   int64_t depth = 0;         // positions before the token that is predicted; 0: 512, or the context
   int kv_element_bytes = 2;  // f16; 4: f32
-  int chunk = 128;           // positions of a prefill step
+  int chunk = 256;           // positions of a prefill step
   std::optional<Strategy> strategy = {};  // only this one; empty: all
   int stages = 0;                         // of kLayers; 0: all that make sense
   int nodes = 0;                          // of all replicas together; 0: as many as serve best
