@@ -196,15 +196,16 @@ base::Result<plan::Packing> packing_of(const std::string& isa) {
 }
 
 plan::Request request_of(const Options& options) {
-  plan::Request request{.context = options.context,
-                        .parallel = static_cast<int>(options.parallel),
-                        .depth = options.depth,
-                        .kv_element_bytes = options.kv_type == "f32" ? 4 : 2,
-                        .chunk = options.chunk > 0 ? static_cast<int>(options.chunk) : kDefaultChunk,
-                        .strategy = plan::find_strategy(options.strategy),
-                        .stages = static_cast<int>(options.stages),
-                        .nodes = static_cast<int>(options.nodes),
-                        .replicas = static_cast<int>(options.replicas)};
+  plan::Request request{
+      .context = options.context,
+      .parallel = static_cast<int>(options.parallel),
+      .depth = options.depth,
+      .kv_element_bytes = options.kv_type == "f32" ? 4 : 2,
+      .chunk = options.chunk > 0 ? static_cast<int>(options.chunk) : kDefaultChunk,
+      .strategy = plan::find_strategy(options.strategy),
+      .stages = static_cast<int>(options.stages),
+      .nodes = static_cast<int>(options.nodes),
+      .replicas = static_cast<int>(options.replicas)};
   if (options.objective == "throughput") request.objective = plan::Objective::kThroughput;
   return request;
 }
