@@ -12,10 +12,9 @@
 //   kCodeMax, kScaleMax    the largest |code| and |scale| that are multiplied
 //   Dot<V>                 from dot_steps.h
 //   Codes<V>(q)            reads the codes of 32 weights at q (of its lanes): pair<v>() as in
-//                          codes.h, or for sub-blocks of 16 half<h>(w), the four vectors of k = 16
-//                          h …
-//   Scales<V>              read(lanes); of(j), that of sub-block j; m = minus(x); value(s, m)
-//   kMinusFirst            whether m is made before s: which is faster was measured
+//                          codes.h; or for sub-blocks of 16 half<h>(w), the four vectors
+//                          from k = 16 h on
+//   Scales<V>              read(lanes); of(j), that of sub-block j; value(s, x)
 //   pack(quad, b, r, panel)    block b of rows r … r + 3
 #pragma once
 
@@ -54,7 +53,7 @@ struct FormatK : Type, FloatSum {
     static_assert(int64_t{Type::kCodeMax} * kActivationMax * kBlockWeights * Type::kScaleMax * 8 <=
                   INT32_MAX);
     const ActivationBlock* x[C];
-    typename V::I32 sums[C][P], minus[C][P];
+    typename V::I32 sums[C][P];
     typename Type::template Scales<V> scales[P];
 #pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
@@ -62,10 +61,7 @@ struct FormatK : Type, FloatSum {
       for (int p = 0; p < P; ++p) sums[c][p] = V::set_i32(0);
     }
 #pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-      scales[p].read({args.block, args.lane_bytes(p, 1)});
-      if constexpr (Type::kMinusFirst) subtract<V, P, C>(scales[p], p, x, minus);
-    }
+    for (int p = 0; p < P; ++p) scales[p].read({args.block, args.lane_bytes(p, 1)});
 #pragma GCC unroll 1
     for (int j = 0; j < 8; ++j) {
       typename V::I32 scaled[C][P];
@@ -73,7 +69,8 @@ struct FormatK : Type, FloatSum {
       if constexpr (Type::kSubBlock == 32) {
         multiply_32<V, P, C>(args, offset, j, scales, x, scaled);
       } else {
-        multiply_16<V, P, C>(args, offset, j, scales, x, scaled);
+        multiply_half<V, P, C, 0>(args, offset, j, scales, x, scaled);
+        multiply_half<V, P, C, 1>(args, offset, j, scales, x, scaled);
       }
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
@@ -85,25 +82,15 @@ struct FormatK : Type, FloatSum {
     }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
-      if constexpr (!Type::kMinusFirst) subtract<V, P, C>(scales[p], p, x, minus);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         auto& sum = args.sums[c][args.part + p].value;
-        sum = V::fma(V::splat_f32(&x[c]->scale), scales[p].value(sums[c][p], minus[c][p]), sum);
+        sum = V::fma(V::splat_f32(&x[c]->scale), scales[p].value(sums[c][p], *x[c]), sum);
       }
     }
   }
 
  private:
-  /// m of register p.
-  template <class V, int P, int C, class Scales>
-  [[gnu::always_inline]] static void subtract(const Scales& scales, int p,
-                                              const ActivationBlock* const* x,
-                                              typename V::I32 (*minus)[P]) {
-#pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) minus[c][p] = scales.minus(*x[c]);
-  }
-
   /// scale * (codes . x) of 32 weights with one scale.
   template <class V, int P, int C, class Scales>
   [[gnu::always_inline]] static void multiply_32(const BlockArgs<V, Sum<V>>& args, size_t offset,
@@ -126,16 +113,7 @@ struct FormatK : Type, FloatSum {
     }
   }
 
-  /// The same with a scale for each half.
-  template <class V, int P, int C, class Scales>
-  [[gnu::always_inline]] static void multiply_16(const BlockArgs<V, Sum<V>>& args, size_t offset,
-                                                 int j, const Scales* scales,
-                                                 const ActivationBlock* const* x,
-                                                 typename V::I32 (*scaled)[P]) {
-    multiply_half<V, P, C, 0>(args, offset, j, scales, x, scaled);
-    multiply_half<V, P, C, 1>(args, offset, j, scales, x, scaled);
-  }
-
+  /// The same of half h with a scale of its own, which is written or added.
   template <class V, int P, int C, int h, class Scales>
   [[gnu::always_inline]] static void multiply_half(const BlockArgs<V, Sum<V>>& args, size_t offset,
                                                    int j, const Scales* scales,

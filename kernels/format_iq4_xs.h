@@ -23,7 +23,6 @@ struct IQ4_XS {
   static constexpr const char* kName = "iq4_xs";
   using Block = IQ4_XSBlock;
   static constexpr int kSubBlock = 32, kCodeMax = 127, kScaleMax = 32;
-  static constexpr bool kMinusFirst = false;
   template <class V>
   using Dot = DotS8<V>;
   template <class V>
@@ -43,10 +42,7 @@ struct IQ4_XS {
     [[gnu::always_inline]] typename V::Scale of(int j) const {
       return V::scale_of_signed(fours[j / 4], j % 4);
     }
-    [[gnu::always_inline]] typename V::I32 minus(const ActivationBlock&) const {
-      return V::set_i32(0);
-    }
-    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, typename V::I32) const {
+    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, const ActivationBlock&) const {
       return V::mul(d, V::to_f32(s));
     }
   };

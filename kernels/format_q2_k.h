@@ -23,7 +23,6 @@ struct Q2_K {
   static constexpr const char* kName = "q2_k";
   using Block = Q2_KBlock;
   static constexpr int kSubBlock = 16, kCodeMax = 3, kScaleMax = 15;
-  static constexpr bool kMinusFirst = false;
   template <class V>
   using Dot = DotU4<V>;
 
@@ -53,7 +52,8 @@ struct Q2_K {
     [[gnu::always_inline]] typename V::Scale of(int s) const {
       return V::scale_of(V::and_bytes(V::load(scales + 64 * (s / 4)), 15), s % 4);
     }
-    [[gnu::always_inline]] typename V::I32 minus(const ActivationBlock& x) const {
+    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s,
+                                                 const ActivationBlock& x) const {
       auto m = V::set_i32(0);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
@@ -61,9 +61,6 @@ struct Q2_K {
         m = V::dot_i16(m, V::even16(mins), V::splat(&x.sums_of_16[4 * i]));
         m = V::dot_i16(m, V::odd16(mins), V::splat(&x.sums_of_16[4 * i + 2]));
       }
-      return m;
-    }
-    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, typename V::I32 m) const {
       return V::fnma(dmin, V::to_f32(m), V::mul(d, V::to_f32(s)));
     }
   };

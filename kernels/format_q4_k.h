@@ -70,13 +70,10 @@ struct SixBitScales {
   [[gnu::always_inline]] typename V::Scale of(int j) const {
     return scales[j];
   }
-  [[gnu::always_inline]] typename V::I32 minus(const ActivationBlock& x) const {
+  [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, const ActivationBlock& x) const {
     auto m = V::set_i32(0);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) m = V::dot_i16(m, mins[i], V::splat(&x.sums_of_32[2 * i]));
-    return m;
-  }
-  [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, typename V::I32 m) const {
     return V::fnma(dmin, V::to_f32(m), V::mul(d, V::to_f32(s)));
   }
 };
@@ -105,7 +102,6 @@ struct Q4_K {
   static constexpr const char* kName = "q4_k";
   using Block = Q4_KBlock;
   static constexpr int kSubBlock = 32, kCodeMax = 15, kScaleMax = 63;
-  static constexpr bool kMinusFirst = false;
   template <class V>
   using Dot = DotU4<V>;
   template <class V>

@@ -20,7 +20,6 @@ struct Q5_K {
   static constexpr const char* kName = "q5_k";
   using Block = Q5_KBlock;
   static constexpr int kSubBlock = 32, kCodeMax = 31, kScaleMax = 63;
-  static constexpr bool kMinusFirst = false;
   template <class V>
   using Dot = DotU6<V>;
   template <class V>

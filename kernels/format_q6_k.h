@@ -28,7 +28,6 @@ struct Q6_K {
   static constexpr const char* kName = "q6_k";
   using Block = Q6_KBlock;
   static constexpr int kSubBlock = 16, kCodeMax = 63, kScaleMax = 128;
-  static constexpr bool kMinusFirst = true;
   template <class V>
   using Dot = DotU6<V>;
 
@@ -59,7 +58,8 @@ struct Q6_K {
     [[gnu::always_inline]] typename V::Scale of(int s) const {
       return V::scale_of_signed(V::load(scales + 64 * (s / 4)), s % 4);
     }
-    [[gnu::always_inline]] typename V::I32 minus(const ActivationBlock& x) const {
+    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s,
+                                                 const ActivationBlock& x) const {
       auto m = V::set_i32(0);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
@@ -67,9 +67,6 @@ struct Q6_K {
         m = V::dot_i16(m, V::even16_signed(four), V::splat(&x.sums_of_16[4 * i]));
         m = V::dot_i16(m, V::odd16_signed(four), V::splat(&x.sums_of_16[4 * i + 2]));
       }
-      return m;
-    }
-    [[gnu::always_inline]] typename V::F32 value(typename V::I32 s, typename V::I32 m) const {
       return V::mul(d, V::to_f32(V::sub(s, V::template shl<5>(m))));
     }
   };
