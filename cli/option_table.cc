@@ -172,14 +172,22 @@ std::vector<OptionRow> tool_rows() {
   };
 }
 
+std::string isa_names() {
+  std::string names = "auto";
+  for (const kernels::Ops* ops : kernels::all_ops()) names += base::cat(" ", ops->name);
+  return names;
+}
+
+std::string isa_help() {
+  std::string help = base::cat("kernels, one of: ", isa_names());
+  for (const kernels::Ops* ops : kernels::all_ops()) {
+    if (!ops->is_tested) help += base::cat("; untested: ", ops->name);
+  }
+  return help;
+}
+
 std::vector<OptionRow> cluster_rows() {
   constexpr unsigned kBoth = kComputes | kWorker;
-  std::string isas = "auto";
-  std::string untested;
-  for (const kernels::Ops* ops : kernels::all_ops()) {
-    isas += base::cat(" ", ops->name);
-    if (!ops->is_tested) untested += base::cat("; untested: ", ops->name);
-  }
   return {
       {"--nodes", "N",
        "ranks, one per NUMA node; more than there are nodes are simulated; 0: all nodes",
@@ -205,14 +213,13 @@ std::vector<OptionRow> cluster_rows() {
       {"--stages", "N",
        "with --strategy layers: so many stages, each split by rows over its ranks; 0: one a rank",
        kBoth, &O::stages, 0, base::kRanksMax},
-      {"--isa", "NAME", base::cat("kernels, one of: ", isas, untested), kBoth, &O::isa, 0, 0, isas},
+      {"--isa", "NAME", isa_help(), kBoth, &O::isa, 0, 0, isa_names()},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},
       {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,
        &O::context, 0, base::kContextMax},
       {"--chunk", "N",
-       "positions computed in one step; more: faster prompts, above all with many experts; fewer: "
-       "shorter pauses for those that are answered meanwhile; 0: 256",
+       "positions computed in one step; more: faster prompts; fewer: others wait less; 0: 256",
        kBoth, &O::chunk, 0, base::kStepColumnsMax},
       {"--arena-dir", "DIR",
        "where weights lie in shared memory; without it /run/numoe or /dev/shm", kBoth | kShm,
