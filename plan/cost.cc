@@ -1,7 +1,6 @@
 #include "plan/cost.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/check.h"
@@ -9,15 +8,6 @@
 namespace plan {
 
 namespace {
-
-constexpr int64_t kRedundantColumns = 4;  // of engine/pass.h: up to here threads prepare all alone
-constexpr double kGiga = 1e9;
-
-/// The longest thread's share of `items` over the even one.
-double unevenness(double items, int threads) {
-  if (items <= 0) return 1;
-  return std::ceil(items / threads) * threads / items;
-}
 
 bool same_shares(const BlockShare& a, const BlockShare& b) {
   return a.heads.size() == b.heads.size() && a.kv_heads.size() == b.kv_heads.size() &&
@@ -35,31 +25,6 @@ bool same_piece(const Piece& a, const Piece& b) {
 }
 
 }  // namespace
-
-double distinct_experts(int count, int used, double columns) {
-  const double missed = 1.0 - static_cast<double>(used) / count;
-  return count * (1.0 - std::pow(missed, columns));
-}
-
-double experts_in_excess(double chosen, int count, double share, int ranks) {
-  if (ranks < 2 || count < 2) return 0;
-  // Expected largest of so many standard normal numbers, which sum to 0 here.
-  constexpr std::array<double, 9> kLargest = {0,     0,     0.564, 0.846, 1.029,
-                                              1.163, 1.267, 1.352, 1.424};
-  const double n = ranks;
-  const double largest =
-      ranks < 9 ? kLargest[static_cast<size_t>(ranks)] : std::sqrt(2 * std::log(n)) - 0.5;
-  const double spread =
-      std::sqrt(std::max(0.0, chosen * share * (1 - share) * (count - chosen) / (count - 1)));
-  return largest * std::sqrt(n / (n - 1)) * spread;
-}
-
-/// What one rank spends in one part of a layer, in seconds.
-struct Replica::Spent {
-  double memory = 0, compute = 0, read = 0;
-  double bytes = 0;
-  double total() const { return std::max(memory, compute); }
-};
 
 Replica::Replica(const Question& question, const Plan& plan, std::vector<Rank> ranks)
     : machine_(question.machine),
@@ -172,7 +137,7 @@ void Replica::add_layer(const Kind& kind, const Load& load, int threads_max, Ste
     gather(kind.handed.router);
     // Every thread chooses for all columns.
     cost.time.compute +=
-        static_cast<double>(load.columns * experts->count) / (machine_.thread.route * kGiga);
+        static_cast<double>(load.columns * experts->count) / (machine_.thread.route * 1e9);
   }
   const bool whole = kind.shares[kind.members.front()].whole_experts;
   add_phase(kind, Phase::kGateUp, load, threads_max, cost);
@@ -184,148 +149,6 @@ void Replica::add_layer(const Kind& kind, const Load& load, int threads_max, Ste
   product(Phase::kDown, middle);
   if (whole) gather(kind.handed.middle);
   gather(kind.handed.hidden);
-}
-
-Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const Load& load,
-                                 int threads_max) const {
-  const Rank& rank = ranks_[r];
-  const int threads = std::min(rank.threads, threads_max);
-  const auto& experts = kind.block.experts;
-  const double columns = static_cast<double>(phase == Phase::kLogits ? load.logits : load.columns);
-  Spent spent;
-  double units = 0, thread_ns = 0;  // panels dealt to threads; time of one thread for all
-  for (const Piece& piece : kind.pieces[r]) {
-    if (piece.phase != phase || piece.matrices == 0) continue;
-    double used = static_cast<double>(piece.matrices), each = columns;
-    if (piece.chosen) {
-      const double distinct = distinct_experts(experts->count, experts->used, columns);
-      const double share = static_cast<double>(piece.matrices) / experts->count;
-      const int sharers = kind.shares[r].whole_experts ? static_cast<int>(kind.members.size()) : 1;
-      used = std::min(
-          used, distinct * share + experts_in_excess(distinct, experts->count, share, sharers));
-      each = columns * experts->used / distinct;
-    }
-    const double weights = used * static_cast<double>(piece.rows * piece.row_length);
-    spent.bytes += used * static_cast<double>(piece.matrix_bytes);
-    thread_ns += weights * weight_ns(kernel_speed(machine_, piece.type), each);
-    // All experts' rows of down are dealt out at once; of others each matrix by itself.
-    const double panels = static_cast<double>(piece.panels());
-    units = phase == Phase::kDown && !kind.shares[r].whole_experts ? std::max(units, panels)
-                                                                   : units + used * panels;
-  }
-  if (spent.bytes == 0) return spent;
-  const double uneven = unevenness(units, threads);
-  const int busy = static_cast<int>(std::min<double>(threads, std::ceil(units)));
-  const double rate = read_gb_per_s(rank.node, busy) * kGiga;
-  const double alone = read_gb_per_s(rank.node, 1) * kGiga;
-  spent.read = spent.bytes / rate;
-  spent.memory = std::max(spent.read, spent.bytes * uneven / threads / alone);
-  spent.compute = thread_ns * uneven / threads / kGiga;
-  return spent;
-}
-
-void Replica::add_phase(const Kind& kind, Phase phase, const Load& load, int threads_max,
-                        StepCost& cost) const {
-  Spent slowest;
-  for (const size_t r : kind.members) {
-    const Spent spent = spent_on(kind, r, phase, load, threads_max);
-    cost.read_seconds[r] += spent.read;
-    cost.read_bytes[r] += static_cast<uint64_t>(spent.bytes);
-    if (spent.total() > slowest.total()) slowest = spent;
-  }
-  if (slowest.memory >= slowest.compute) {
-    cost.time.weights += slowest.memory;
-  } else {
-    cost.time.compute += slowest.compute;
-  }
-}
-
-void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
-                            StepCost& cost) const {
-  const model::Attention& attention = kind.block.attention;
-  const auto positions =
-      static_cast<double>(load.position + 1 - attention.first_position(load.position));
-  const double dims = attention.head_dim + attention.value_dim;
-  double kv = 0, compute = 0;
-  for (const size_t r : kind.members) {
-    const int threads = std::min(ranks_[r].threads, threads_max);
-    const BlockShare& own = kind.shares[r];
-    const double items = static_cast<double>(own.heads.size() * load.columns);
-    const double products = items * positions * dims * unevenness(items, threads) / threads;
-    const double bytes = static_cast<double>(own.kv_heads.size() * load.sequences) * positions *
-                         dims * kv_element_bytes_;
-    const int busy = static_cast<int>(std::clamp<double>(items, 1, threads));
-    const double read = bytes / (read_gb_per_s(ranks_[r].node, busy) * kGiga);
-    cost.read_seconds[r] += read;
-    kv = std::max(kv, read);
-    compute = std::max(compute, products / (machine_.thread.attend * kGiga));
-  }
-  if (kv >= compute) {
-    cost.time.kv += kv;
-  } else {
-    cost.time.compute += compute;
-  }
-}
-
-void Replica::add_prepared(int64_t values, const Load& load, int threads_max,
-                           StepCost& cost) const {
-  if (values == 0) return;
-  double columns = static_cast<double>(load.columns);
-  if (load.columns > kRedundantColumns) {
-    int least = threads_max;
-    for (const Rank& rank : ranks_) least = std::min(least, rank.threads);
-    columns = std::ceil(columns / least);
-    add_barrier(cost);
-  }
-  cost.time.compute += columns * static_cast<double>(values) / (machine_.thread.prepare * kGiga);
-}
-
-void Replica::add_barrier(StepCost& cost) const {
-  if (std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.threads == 1; })) return;
-  cost.waits++;
-  cost.time.waits += machine_.meeting.barrier_ns / kGiga;
-}
-
-void Replica::add_gather(const std::vector<size_t>& members, int64_t floats, const Load& load,
-                         StepCost& cost) const {
-  const MeetingSpeed& meeting = machine_.meeting;
-  cost.waits++;
-  if (members.size() < 2) {
-    cost.time.waits += meeting.barrier_ns / kGiga;
-    return;
-  }
-  std::vector<int> hosts;
-  int threads = ranks_[members.front()].threads;
-  for (const size_t r : members) {
-    hosts.push_back(ranks_[r].node.host);
-    threads = std::min(threads, ranks_[r].threads);
-  }
-  std::ranges::sort(hosts);
-  const auto host_count = static_cast<double>(std::ranges::unique(hosts).begin() - hosts.begin());
-  // Measured with all ranks of a host; with fewer in proportion.
-  const double most = std::max<double>(2, static_cast<double>(machine_.nodes.size()));
-  const auto ranks = static_cast<double>(members.size());
-  const double part = std::min(1.0, (ranks / host_count - 1) / (most / host_count - 1));
-  const double bytes = 4.0 * static_cast<double>(floats * load.columns);
-  cost.gathered_bytes += static_cast<uint64_t>(bytes);
-  cost.time.waits += (meeting.barrier_ns +
-                      std::max(0.0, part) * std::max(0.0, meeting.gather_ns - meeting.barrier_ns)) /
-                     kGiga;
-  const double taken = load.columns > kRedundantColumns ? bytes / threads : bytes;
-  double handed = taken / (meeting.gather_gb_per_s * kGiga);
-  handed = std::max(handed, bytes * (ranks - 1) / ranks / (meeting.remote_gb_per_s * kGiga));
-  if (host_count > 1) {
-    double round_trip_us = 0, gbit = 1e9;
-    for (const size_t r : members) {
-      const MachineHost& host = machine_.hosts[static_cast<size_t>(ranks_[r].node.host)];
-      round_trip_us = std::max(round_trip_us, host.round_trip_us);
-      gbit = std::min(gbit, host.link_gbit_per_s);
-    }
-    cost.time.waits += round_trip_us / 2 * 1e-6;
-    // Every rank sends its slice to each rank of the other hosts.
-    handed += bytes / host_count * (ranks - ranks / host_count) * 8 / (gbit * kGiga);
-  }
-  cost.time.handed += handed;
 }
 
 void Replica::add_ends(const Load& load, int threads_max, StepCost& cost) const {

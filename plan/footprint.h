@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/formats.h"
 #include "model/model.h"
 #include "plan/plan.h"
 #include "plan/planner.h"

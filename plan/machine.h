@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/formats.h"
+#include "model/model.h"
 #include "shm/machine_profile.h"
 #include "shm/topology.h"
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kernels/formats.h"
 #include "model/model.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
