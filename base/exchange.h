@@ -77,6 +77,10 @@ class Exchange {
   /// member of it.
   virtual const std::byte* incoming(uint64_t sequence, int rank) const = 0;
 
+  /// So many threads of this rank arrive at the next gathers, at most as at the start. REQUIRES:
+  /// none of them is in a gather; the next one sees this call's thread's writes.
+  virtual void set_threads(int threads) = 0;
+
   /// Called once a gather by every compute thread of a member, with the same arguments. The last
   /// one to arrive publishes the first `bytes` bytes of outgoing(sequence). Returns when the slices
   /// of all members are there. Release on arrival, acquire on return. Allocates nothing.

@@ -51,6 +51,11 @@ void Broker::on_message(const std::string& peer, const proto::Message& message, 
     on_peer_lost(peer, failed->error);
   } else if (auto* placement = std::get_if<proto::PlacementReply>(&body)) {
     on_placement(rank, std::move(*placement));
+  } else if (const auto* stats = std::get_if<proto::StatsReply>(&body)) {
+    if (rank == 0)
+      events_.push_back(StatsEvent{*stats});
+    else
+      events_.push_back(RankStatsEvent{rank, *stats});
   } else if (rank == 0) {
     // Only the leader answers requests.
     if (auto* chunk = std::get_if<proto::TokenChunk>(&body)) {
@@ -60,8 +65,6 @@ void Broker::on_message(const std::string& peer, const proto::Message& message, 
     } else if (const auto* accepted = std::get_if<proto::Accepted>(&body)) {
       if (const auto found = live_.find(accepted->request_id); found != live_.end())
         found->second.answered = true;
-    } else if (const auto* stats = std::get_if<proto::StatsReply>(&body)) {
-      events_.push_back(StatsEvent{*stats});
     }
   }
 }

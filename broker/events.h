@@ -35,11 +35,16 @@ struct ScoreEvent {
 struct StatsEvent {
   proto::StatsReply stats;
 };
+/// How the steps of a rank that does not lead went.
+struct RankStatsEvent {
+  int rank = 0;
+  proto::StatsReply stats;
+};
 /// All ranks have told where their memory lies.
 struct PlacementEvent {
   std::vector<proto::PlacementReply> ranks;  // by rank
 };
 using Event = std::variant<LoadEvent, AdoptLoadEvent, GroupReadyEvent, GroupLostEvent, TokenEvent,
-                           ScoreEvent, StatsEvent, PlacementEvent>;
+                           ScoreEvent, StatsEvent, RankStatsEvent, PlacementEvent>;
 
 }  // namespace broker

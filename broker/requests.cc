@@ -125,7 +125,8 @@ void Broker::start(proto::Body request, uint64_t id, std::vector<int32_t> tokens
 }
 
 void Broker::request_stats() {
-  if (ready()) send_leader(proto::StatsRequest{});
+  if (!ready()) return;
+  for (const auto& [rank, member] : members_) send(member.peer, proto::StatsRequest{});
 }
 
 void Broker::on_tick(base::TimeNs now) {

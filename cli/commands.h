@@ -77,6 +77,9 @@ uint64_t choose_seed(const Options& options, base::Log& log);
 /// Writes to stdout at once. Errors: kCancelled if nobody reads it any more, kSystem.
 base::Status print(std::string_view text);
 
+/// What a rank did with its time, in percent of its steps.
+std::string phases_text(const proto::StatsReply& stats);
+
 /// --stats, to stderr.
 base::Status print_stats(LocalCluster& cluster);
 

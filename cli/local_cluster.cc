@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace cli {
@@ -77,6 +78,38 @@ base::Result<Generated> LocalCluster::generate(
   return generated;
 }
 
+base::Status LocalCluster::generate_together(
+    std::vector<proto::GenerateRequest> requests,
+    const std::function<Continue(size_t, std::span<const int32_t>)>& on_tokens) {
+  std::vector<uint64_t> ids;
+  for (proto::GenerateRequest& request : requests) {
+    ASSIGN_OR_RETURN(const uint64_t id, loop_->broker().generate(std::move(request), loop_->now()));
+    ids.push_back(id);
+  }
+  size_t live = ids.size();
+  bool wanted = true;
+  base::Status failed;
+  RETURN_IF_ERROR(await_event([&](broker::Event& event) {
+    auto* token = std::get_if<broker::TokenEvent>(&event);
+    if (token == nullptr) return false;
+    const proto::TokenChunk& chunk = token->chunk;
+    const auto found = std::find(ids.begin(), ids.end(), chunk.request_id);
+    if (found == ids.end()) return false;
+    const auto index = static_cast<size_t>(found - ids.begin());
+    if (chunk.finish == proto::Finish::kError && failed.ok()) failed = chunk.error;
+    const bool go_on = chunk.tokens.empty() || on_tokens(index, chunk.tokens) == Continue::kYes;
+    if (wanted && (!go_on || !failed.ok())) {
+      wanted = false;
+      for (const uint64_t id : ids) loop_->broker().cancel(id, loop_->now());
+    }
+    if (chunk.finish == proto::Finish::kNone) return false;
+    usage_.prompt_tokens += chunk.usage.prompt_tokens;
+    usage_.generated_tokens += chunk.usage.generated_tokens;
+    return --live == 0;
+  }));
+  return failed;
+}
+
 base::Result<Scored> LocalCluster::score(proto::ScoreRequest request,
                                          const std::function<void(int64_t)>& on_positions) {
   const auto tokens = static_cast<int64_t>(request.tokens.size());
@@ -106,13 +139,23 @@ base::Result<Scored> LocalCluster::score(proto::ScoreRequest request,
   return scored;
 }
 
-base::Result<proto::StatsReply> LocalCluster::stats() {
+base::Result<std::vector<proto::StatsReply>> LocalCluster::stats() {
   loop_->broker().request_stats();
-  proto::StatsReply stats;
+  std::vector<proto::StatsReply> stats(static_cast<size_t>(ranks()));
+  std::vector<bool> told(stats.size());
+  // A look for signs of life may have asked too: the last answer of each rank counts.
   RETURN_IF_ERROR(await_event([&](broker::Event& event) {
-    const auto* reply = std::get_if<broker::StatsEvent>(&event);
-    if (reply != nullptr) stats = reply->stats;
-    return reply != nullptr;
+    size_t rank = 0;
+    if (const auto* leader = std::get_if<broker::StatsEvent>(&event)) {
+      stats[0] = leader->stats;
+    } else if (const auto* other = std::get_if<broker::RankStatsEvent>(&event)) {
+      rank = static_cast<size_t>(other->rank);
+      stats[rank] = other->stats;
+    } else {
+      return false;
+    }
+    told[rank] = true;
+    return std::find(told.begin(), told.end(), false) == told.end();
   }));
   return stats;
 }

@@ -42,10 +42,16 @@ class LocalCluster {
   base::Result<Generated> generate(
       proto::GenerateRequest request,
       const std::function<Continue(std::span<const int32_t>)>& on_tokens);
+  /// Several at once. `on_tokens` gets the index of the request; once it says kNo all are ended.
+  /// Returns after the last one's last chunk. Errors: also if one of them failed.
+  base::Status generate_together(
+      std::vector<proto::GenerateRequest> requests,
+      const std::function<Continue(size_t, std::span<const int32_t>)>& on_tokens);
   /// `on_positions` gets how many positions are done; may be empty.
   base::Result<Scored> score(proto::ScoreRequest request,
                              const std::function<void(int64_t)>& on_positions);
-  base::Result<proto::StatsReply> stats();
+  /// Of all ranks; the leader's first.
+  base::Result<std::vector<proto::StatsReply>> stats();
 
   /// Of all requests so far; scored tokens count as prompt.
   const proto::Usage& usage() const { return usage_; }

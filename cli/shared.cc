@@ -1,4 +1,5 @@
 // What several commands need.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -154,8 +155,27 @@ base::Status print(std::string_view text) {
                      base::cat("standard output cannot be written: ", std::strerror(number))};
 }
 
+std::string phases_text(const proto::StatsReply& stats) {
+  if (stats.step_ns == 0) return "no step";
+  const auto percent = [&](uint64_t ns) {
+    return base::cat(rounded(100 * static_cast<double>(ns) / static_cast<double>(stats.step_ns)),
+                     " %");
+  };
+  const uint64_t named =
+      stats.matmul_ns + stats.attention_ns + stats.exchange_ns + stats.barrier_ns;
+  std::string text = base::cat(
+      percent(stats.matmul_ns), " products, ", percent(stats.attention_ns), " attention, ",
+      percent(stats.exchange_ns), " exchange, ", percent(stats.barrier_ns), " own threads, ",
+      percent(stats.step_ns - std::min(named, stats.step_ns)), " other; ",
+      rounded(static_cast<double>(stats.weight_bytes) / static_cast<double>(stats.step_ns)),
+      " GB/s of packed weights, ", stats.threads, " threads in the last step");
+  if (stats.sample_ns > 0) text += base::cat("; between steps ", percent(stats.sample_ns), " more");
+  return text;
+}
+
 base::Status print_stats(LocalCluster& cluster) {
-  ASSIGN_OR_RETURN(const proto::StatsReply stats, cluster.stats());
+  ASSIGN_OR_RETURN(const std::vector<proto::StatsReply> ranks, cluster.stats());
+  const proto::StatsReply& stats = ranks[0];
   const proto::Usage& usage = cluster.usage();
   const double wait_share = stats.step_ns == 0 ? 0
                                                : 100 * static_cast<double>(stats.wait_ns) /
@@ -174,6 +194,7 @@ base::Status print_stats(LocalCluster& cluster) {
                       megabytes(ready.kv_bytes), " KV cache, ", megabytes(ready.huge_page_bytes),
                       " of the arena in huge pages, ", place.cpus.size(), " threads, memory ",
                       ready.memory_placement.empty() ? "somewhere" : ready.memory_placement, "\n");
+    text += base::cat("  its time: ", phases_text(ranks[static_cast<size_t>(rank)]), "\n");
   }
   std::fputs(text.c_str(), stderr);
   return {};

@@ -28,11 +28,12 @@ void Pass::attend(size_t layer) {
   const bool stores =
       attention.qk_norm == model::QkNorm::kFullWidth && redundant() && step_.one_column_each();
   if (stores) return attend_and_store(layer);
-  deal(columns() * heads, [&](plan::Range items) {
+  const auto work = [&](plan::Range items) {
     for (int64_t i = items.begin; i < items.end; i++) {
       attend_head(layer, static_cast<int>(i / heads), i % heads);
     }
-  });
+  };
+  deal(columns() * heads, work, Phase::kAttention);
 }
 
 void Pass::attend_and_store(size_t layer) {
@@ -40,7 +41,7 @@ void Pass::attend_and_store(size_t layer) {
   const plan::BlockShare& share = rank_.share.blocks[layer];
   const int64_t kv_heads = share.kv_heads.size();
   const int64_t group = attention.heads / attention.kv_heads;
-  deal(columns() * kv_heads, [&](plan::Range items) {
+  const auto work = [&](plan::Range items) {
     for (int64_t i = items.begin; i < items.end; i++) {
       const auto c = static_cast<int>(i / kv_heads);
       const int64_t kv_head = i % kv_heads;
@@ -52,7 +53,8 @@ void Pass::attend_and_store(size_t layer) {
         attend_head(layer, c, head - share.heads.begin);
       }
     }
-  });
+  };
+  deal(columns() * kv_heads, work, Phase::kAttention);
 }
 
 void Pass::attend_head(size_t layer, int c, int64_t own_head) {

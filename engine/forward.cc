@@ -11,24 +11,6 @@ namespace engine {
 
 namespace {
 
-// Counts the time between its construction and destruction as waiting.
-class WaitTimer {
- public:
-  explicit WaitTimer(uint64_t& total_ns)
-      : total_ns_(total_ns), begin_(std::chrono::steady_clock::now()) {}
-  ~WaitTimer() {
-    total_ns_ += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                           std::chrono::steady_clock::now() - begin_)
-                                           .count());
-  }
-  WaitTimer(const WaitTimer&) = delete;
-  WaitTimer& operator=(const WaitTimer&) = delete;
-
- private:
-  uint64_t& total_ns_;
-  std::chrono::steady_clock::time_point begin_;
-};
-
 void multiply_by(float factor, std::span<float> values) {
   if (factor == 1) return;
   for (float& value : values) value *= factor;
@@ -38,7 +20,8 @@ void multiply_by(float factor, std::span<float> values) {
 
 base::Wait Pass::run() {
   scratch_.layer_waits = 0;
-  scratch_.wait_ns = 0;
+  scratch_.weight_bytes = 0;
+  scratch_.clock.begin(scratch_.thread == 0);
   std::fill_n(scratch_.faults.data(), columns(), -1);
   if (scratch_.thread == 0) std::fill_n(rank_.bad_logits.data(), step_.wanted().size(), 0);
   base::Wait wait = embed();
@@ -56,16 +39,19 @@ base::Wait Pass::run() {
   if (scratch_.thread == 0) {
     std::copy_n(scratch_.faults.data(), columns(), rank_.fault_layer.data());
   }
+  scratch_.clock.lap(Phase::kOther);
   return wait;
 }
 
 // Publishes this rank's part of the current gather and waits for the others'.
 base::Wait Pass::gather(size_t floats) {
-  const WaitTimer timer(scratch_.wait_ns);
+  scratch_.clock.lap(Phase::kOther);
   scratch_.layer_waits++;
   const base::Wait wait =
       rank_.options.exchange->arrive_and_wait(scratch_.sequence, floats * sizeof(float));
   scratch_.sequence++;
+  // A single rank has nobody to exchange with: its threads meet.
+  scratch_.clock.lap(rank_.options.plan->rank_count() > 1 ? Phase::kExchange : Phase::kBarrier);
   // The other threads of this rank may be at the barrier, where no peer is watched.
   if (wait != base::Wait::kOk) rank_.barrier.abort();
   return wait;
@@ -73,9 +59,11 @@ base::Wait Pass::gather(size_t floats) {
 
 base::Wait Pass::barrier() {
   if (threads() == 1) return base::Wait::kOk;
-  const WaitTimer timer(scratch_.wait_ns);
+  scratch_.clock.lap(Phase::kOther);
   scratch_.layer_waits++;
-  return rank_.barrier.arrive_and_wait();
+  const base::Wait wait = rank_.barrier.arrive_and_wait(scratch_.thread);
+  scratch_.clock.lap(Phase::kBarrier);
+  return wait;
 }
 
 float* Pass::outgoing() {
@@ -116,6 +104,7 @@ std::span<const int32_t> Pass::all_columns() const {
 void Pass::multiply(const Product& product) {
   const plan::Range rows = own_rows(product.panels, product.matrix.rows);
   if (rows.empty() || product.entries.empty()) return;
+  scratch_.weight_bytes += as_size(product.panels.size()) * product.matrix.panel_bytes;
   for (size_t i = 0; i < product.entries.size(); i++) {
     const int32_t entry = product.entries[i];
     scratch_.x[i] =

@@ -180,7 +180,7 @@ void Pass::latent_attend(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const int64_t heads = rank_.share.blocks[layer].heads.size();
   const int64_t latent = attention.latent->rank, dims = attention.rope.dims;
-  deal(columns() * heads, [&](plan::Range items) {
+  const auto work = [&](plan::Range items) {
     for (int64_t i = items.begin; i < items.end; i++) {
       const auto c = static_cast<int>(i / heads);
       float* absorbed = rank_.latent_heads.data() + i * attention.head_dim;
@@ -191,7 +191,8 @@ void Pass::latent_attend(size_t layer) {
       rope(layer, c, query + latent);
       attend_over(layer, c, i % heads, query, absorbed);
     }
-  });
+  };
+  deal(columns() * heads, work, Phase::kAttention);
 }
 
 // Each own head's value projection, applied to its result.

@@ -17,6 +17,7 @@
 #include "engine/buffer.h"
 #include "engine/kv_cache.h"
 #include "engine/step_record.h"
+#include "engine/step_stats.h"
 #include "engine/team.h"
 #include "engine/weights.h"
 #include "engine/work_split.h"
@@ -99,6 +100,8 @@ struct Rank {
   std::vector<float> score_scale;  // [layers] of q k
   Buffer<float> ones;              // [head] the weights of a norm that has none
 
+  int threads = options.threads;  // that take part in the step; written between steps
+
   // shared between the threads
   Barrier barrier;
   WorkSplit split{options.threads};
@@ -121,7 +124,7 @@ struct Rank {
 struct ThreadScratch {
   ThreadScratch(const Rank& rank, int thread);
 
-  int thread;
+  int thread;                       // of those that take part in the step
   uint64_t sequence = 0;            // of the next gather; the same on all threads of the group
   uint64_t dispatch = 0;            // number of the last one; the same on all threads of the rank
   Activations normed;               // [kRedundantColumns]
@@ -144,8 +147,9 @@ struct ThreadScratch {
   Buffer<const std::byte*> k_blocks, v_blocks;  // [blocks of a context]
 
   // statistics of the last step
-  uint64_t layer_waits = 0;  // inside layers
-  uint64_t wait_ns = 0;
+  uint64_t layer_waits = 0;   // inside layers
+  uint64_t weight_bytes = 0;  // read by products
+  PhaseClock clock;           // runs on the first thread
 };
 
 /// A product of some panels of one matrix with some columns.
@@ -176,18 +180,21 @@ class Pass {
   base::Wait gather(size_t floats);
   base::Wait barrier();
   int columns() const { return static_cast<int>(step_.columns().size()); }
-  int threads() const { return rank_.options.threads; }
+  int threads() const { return rank_.threads; }
   bool redundant() const { return columns() <= kRedundantColumns; }
   bool mine(int64_t index) const { return index % threads() == scratch_.thread; }
   plan::Range part(int64_t total) const;
-  /// Calls `work(range)` for this thread's share of [0, total), range by range (work_split.h).
+  /// Calls `work(range)` for this thread's share of [0, total), range by range (work_split.h); its
+  /// time counts as `phase`.
   template <class Work>
-  void deal(int64_t total, Work work) {
+  void deal(int64_t total, Work work, Phase phase = Phase::kMatmul) {
+    scratch_.clock.lap(Phase::kOther);
     rank_.split.deal({.number = ++scratch_.dispatch,
                       .total = total,
                       .threads = threads(),
                       .thread = scratch_.thread},
                      work);
+    scratch_.clock.lap(phase);
   }
   plan::Range own_rows(plan::Range panels, int64_t rows) const;
   const plan::BlockShare& share_of(int rank, size_t layer) const;

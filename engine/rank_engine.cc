@@ -1,5 +1,6 @@
 #include "engine/rank_engine.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/cat.h"
@@ -50,7 +51,11 @@ RankEngine::RankEngine(RankEngineOptions options)
           options_.kv_type, {options_.shape.kv_block_count, options_.shape.kv_near_count}),
       scratch_(options_.cpus.size()),
       waits_(options_.cpus.size()),
-      view_(options_.shape) {
+      view_(options_.shape),
+      roster_(options_.cpus, static_cast<int>(std::thread::hardware_concurrency()),
+              options_.roster),
+      run_delays_(options_.cpus.size()),
+      delay_ns_(options_.cpus.size()) {
   kv_.bind(options_.kv_memory);
 }
 
@@ -73,28 +78,70 @@ base::Result<std::unique_ptr<RankEngine>> RankEngine::start(RankEngineOptions op
     auto& scratch = raw->scratch_[static_cast<size_t>(t)];
     scratch = std::make_unique<ThreadScratch>(*raw->rank_, t);
     scratch->sequence = raw->options_.first_gather;
+    raw->run_delays_[static_cast<size_t>(t)] = shm::RunDelay::of_this_thread();
   });
   engine->job_ = [raw = engine.get()](int t) {
     const auto i = static_cast<size_t>(t);
     raw->waits_[i] = Pass(*raw->rank_, *raw->scratch_[i], raw->view_).run();
   };
   engine->stats_.layers = o.model->spec.blocks.size();
+  if (!o.run_delay) {
+    o.run_delay = [raw = engine.get()](int t) {
+      return raw->run_delays_[static_cast<size_t>(t)].read_ns();
+    };
+  }
+  engine->seat_members();
   return engine;
+}
+
+// Numbers the threads that take part, and brings them to where the step begins.
+void RankEngine::seat_members() {
+  const std::span<const int> members = roster_.members();
+  const auto count = static_cast<int>(members.size());
+  rank_->threads = count;
+  rank_->barrier.set_threads(count);
+  options_.exchange->set_threads(count);
+  uint64_t sequence = 0, dispatch = 0;  // of those that took part last
+  for (const auto& scratch : scratch_) {
+    sequence = std::max(sequence, scratch->sequence);
+    dispatch = std::max(dispatch, scratch->dispatch);
+  }
+  for (int i = 0; i < count; i++) {
+    ThreadScratch& scratch = *scratch_[as_size(members[as_size(i)])];
+    scratch.thread = i;
+    scratch.sequence = sequence;
+    scratch.dispatch = dispatch;
+  }
+}
+
+// What the step's threads have measured; and who is to be in the next one.
+void RankEngine::count(uint64_t step_ns) {
+  const std::span<const int> members = roster_.members();
+  const ThreadScratch& first = *scratch_[as_size(members[0])];
+  stats_.steps++;
+  stats_.threads = rank_->threads;
+  stats_.columns += view_.columns().size();
+  stats_.step_ns += step_ns;
+  if (view_.one_column_each()) stats_.layer_waits = first.layer_waits;
+  for (size_t phase = 0; phase < kPhaseCount; phase++)
+    stats_.phase_ns[phase] += first.clock.ns()[phase];
+  for (const int t : members) stats_.weight_bytes += scratch_[as_size(t)]->weight_bytes;
+  if (!roster_.on_step(step_ns)) return;
+  for (size_t t = 0; t < delay_ns_.size(); t++)
+    delay_ns_[t] = options_.run_delay(static_cast<int>(t));
+  if (roster_.judge(delay_ns_)) seat_members();
 }
 
 base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
   RETURN_IF_ERROR(view_.decode(record));
   const auto begin = std::chrono::steady_clock::now();
-  team_->run(job_);
+  team_->run(job_, roster_.members());
   if (const base::Wait wait = worst_of(waits_); wait != base::Wait::kOk) {
     return group_ended(wait, *options_.exchange);
   }
   const auto elapsed = std::chrono::steady_clock::now() - begin;
-  stats_.steps++;
-  if (view_.one_column_each()) stats_.layer_waits = scratch_[0]->layer_waits;
-  stats_.wait_ns += scratch_[0]->wait_ns;
-  stats_.step_ns +=
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  count(
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count()));
   for (size_t i = 0; i < view_.wanted().size() && rank_->options.keeps_logits; i++) {
     int32_t& fault = rank_->fault_layer[as_size(view_.wanted()[i])];
     if (fault < 0 && rank_->bad_logits[i] != 0) fault = kLogitsFault;

@@ -5,24 +5,19 @@
 //   follower:                   step feed -> own threads --gathers-->
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/step_feed.h"
 #include "engine/pass.h"
+#include "engine/roster.h"
 #include "engine/step.h"
+#include "engine/step_stats.h"
 #include "engine/team.h"
+#include "shm/run_delay.h"
 
 namespace engine {
-
-/// Counted since the start; of this rank.
-struct RankStats {
-  uint64_t steps = 0;
-  uint64_t layer_waits = 0;  // waits of thread 0 inside the layers of the last decode step
-  uint64_t layers = 0;       // of the model
-  uint64_t wait_ns = 0;      // thread 0 waiting in gathers and barriers, all steps
-  uint64_t step_ns = 0;      // all steps
-};
 
 struct RankEngineOptions {
   const model::Model* model = nullptr;  // outlives the engine, as does all that is pointed to
@@ -38,6 +33,10 @@ struct RankEngineOptions {
   base::Exchange* exchange = nullptr;
   uint64_t first_gather = 0;        // sequence number of the group's first gather
   int32_t* expert_trace = nullptr;  // see RankOptions
+  /// How long thread t has ever been without a CPU while it had work, in ns; empty: as the system
+  /// says. By it threads are left out of steps (roster.h).
+  std::function<uint64_t(int)> run_delay = {};
+  RosterOptions roster = {};
 };
 
 /// Bytes of the KV pool of one rank.
@@ -54,10 +53,14 @@ class RankEngine {
 
   const RunnerShape& shape() const { return options_.shape; }
   const base::Exchange& exchange() const { return *options_.exchange; }
-  RankStats stats() const { return stats_; }
+  const StepStats& stats() const { return stats_; }
+  /// Those of the threads that take part in the next step.
+  std::span<const int> members() const { return roster_.members(); }
 
  private:
   explicit RankEngine(RankEngineOptions options);
+  void seat_members();
+  void count(uint64_t step_ns);
 
   RankEngineOptions options_;
   Weights weights_;
@@ -68,7 +71,10 @@ class RankEngine {
   std::vector<base::Wait> waits_;                        // [threads] how each thread's step ended
   StepView view_;
   std::function<void(int)> job_;
-  RankStats stats_;
+  Roster roster_;
+  std::vector<shm::RunDelay> run_delays_;  // [threads]
+  std::vector<uint64_t> delay_ns_;         // [threads] reused
+  StepStats stats_;
 };
 
 /// Rank 0: shows every step to the followers and runs it.

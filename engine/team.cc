@@ -1,5 +1,8 @@
 #include "engine/team.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "shm/futex.h"
 #include "shm/pin.h"
 
@@ -27,11 +30,23 @@ void wait_for_change(const std::atomic<uint32_t>& word, uint32_t old,
 
 }  // namespace
 
-base::Wait Barrier::arrive_and_wait() {
+Barrier::Barrier(int threads)
+    : groups_(std::make_unique<Line[]>(static_cast<size_t>((threads + kGroup - 1) / kGroup))),
+      threads_(threads) {}
+
+// Relaxed: who arrives next has been let go by the last arrival's release.
+bool Barrier::is_last(Line& line, int expected) {
+  if (line.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < expected) return false;
+  line.arrived.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+base::Wait Barrier::arrive_and_wait(int thread) {
   if (threads_ == 1) return base::Wait::kOk;
   const uint32_t generation = generation_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
+  const int group = thread / kGroup, groups = (threads_ + kGroup - 1) / kGroup;
+  if (is_last(groups_[static_cast<size_t>(group)], std::min(kGroup, threads_ - group * kGroup)) &&
+      (groups == 1 || is_last(root_, groups))) {
     generation_.store(generation + 1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(generation_);
     return base::Wait::kOk;
@@ -44,6 +59,13 @@ base::Wait Barrier::arrive_and_wait() {
 void Barrier::abort() {
   aborted_.store(true, std::memory_order_seq_cst);
   shm::futex_wake_all(generation_);
+}
+
+ThreadTeam::ThreadTeam(int size)
+    : size_(size),
+      all_(static_cast<size_t>(size)),
+      seats_(std::make_unique<Seat[]>(static_cast<size_t>(size))) {
+  std::iota(all_.begin(), all_.end(), 0);
 }
 
 base::Result<std::unique_ptr<ThreadTeam>> ThreadTeam::start(const std::vector<int>& cpus) {
@@ -63,44 +85,43 @@ base::Result<std::unique_ptr<ThreadTeam>> ThreadTeam::start(const std::vector<in
 }
 
 ThreadTeam::~ThreadTeam() {
-  stop_.store(true, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  shm::futex_wake_all(generation_);
+  stop_ = true;
+  for (int t = 1; t < size_; t++) call(seats_[static_cast<size_t>(t)]);
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadTeam::run(const std::function<void(int)>& job) {
-  if (size_ == 1) {
-    job(0);
-    return;
-  }
+void ThreadTeam::call(Seat& seat) {
+  seat.calls.fetch_add(1, std::memory_order_seq_cst);
+  if (seat.asleep.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(seat.calls);
+}
+
+void ThreadTeam::run(const std::function<void(int)>& job, std::span<const int> members) {
+  CHECK(!members.empty());
   job_ = &job;
   done_.store(0, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(generation_);
-  job(0);
-  // The others are about as far as this thread: they end together, so this wait only spins, and
-  // gives up its CPU now and then where threads outnumber CPUs.
-  const auto others = static_cast<uint32_t>(size_ - 1);
-  for (int i = 0; done_.load(std::memory_order_acquire) != others; i++) {
-    if (i < kSpinPauses) {
-      shm::pause();
-    } else {
-      std::this_thread::yield();
-    }
+  uint32_t others = 0;
+  for (const int t : members) {
+    if (t == 0) continue;
+    others++;
+    call(seats_[static_cast<size_t>(t)]);
+  }
+  if (members[0] == 0) job(0);
+  // A caller that takes part is about as far as the others; one that does not sleeps a whole job.
+  for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != others;) {
+    wait_for_change(done_, done, caller_asleep_, [] { return false; });
   }
 }
 
 void ThreadTeam::thread_main(int thread) {
-  uint32_t seen = 0;
-  while (true) {
-    do {
-      wait_for_change(generation_, seen, sleepers_, [] { return false; });
-    } while (generation_.load(std::memory_order_acquire) == seen);
-    seen++;
-    if (stop_.load(std::memory_order_relaxed)) return;
+  Seat& seat = seats_[static_cast<size_t>(thread)];
+  for (uint32_t seen = 0;; seen++) {
+    while (seat.calls.load(std::memory_order_acquire) == seen) {
+      wait_for_change(seat.calls, seen, seat.asleep, [] { return false; });
+    }
+    if (stop_) return;
     (*job_)(thread);
-    done_.fetch_add(1, std::memory_order_acq_rel);
+    done_.fetch_add(1, std::memory_order_seq_cst);
+    if (caller_asleep_.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(done_);
   }
 }
 

@@ -5,7 +5,7 @@
 namespace engine {
 
 WorkSplit::WorkSplit(int threads)
-    : threads_(threads), parts_(std::make_unique<Part[]>(static_cast<size_t>(threads))) {
+    : parts_(std::make_unique<Part[]>(static_cast<size_t>(threads))) {
   CHECK(threads >= 1, threads, " threads");
 }
 

@@ -58,8 +58,7 @@ class WorkSplit {
   /// The next piece of a part, [0, kPieces), or kPieces.
   int take(Part& part, uint64_t number);
 
-  const int threads_;
-  const std::unique_ptr<Part[]> parts_;  // [threads_]
+  const std::unique_ptr<Part[]> parts_;  // [threads]
 };
 
 template <class Work>

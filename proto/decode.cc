@@ -260,6 +260,13 @@ base::Result<Body> read(const wire::StatsReply& from) {
   to.kv_blocks_peak = r.number<int32_t>("kv_blocks_peak", from.kv_blocks_peak(), 0, kInt32Max);
   to.kv_block_count = r.number<int32_t>("kv_block_count", from.kv_block_count(), 0, kInt32Max);
   to.kv_blocks_reused = from.kv_blocks_reused();
+  to.matmul_ns = from.matmul_ns();
+  to.attention_ns = from.attention_ns();
+  to.exchange_ns = from.exchange_ns();
+  to.barrier_ns = from.barrier_ns();
+  to.sample_ns = from.sample_ns();
+  to.weight_bytes = from.weight_bytes();
+  to.threads = r.number<int>("threads", from.threads(), 0, kInt32Max);
   return r.result(to);
 }
 

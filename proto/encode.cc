@@ -216,6 +216,13 @@ void put(const StatsReply& from, wire::Envelope& out) {
   to->set_kv_blocks_peak(static_cast<uint32_t>(from.kv_blocks_peak));
   to->set_kv_block_count(static_cast<uint32_t>(from.kv_block_count));
   to->set_kv_blocks_reused(from.kv_blocks_reused);
+  to->set_matmul_ns(from.matmul_ns);
+  to->set_attention_ns(from.attention_ns);
+  to->set_exchange_ns(from.exchange_ns);
+  to->set_barrier_ns(from.barrier_ns);
+  to->set_sample_ns(from.sample_ns);
+  to->set_weight_bytes(from.weight_bytes);
+  to->set_threads(static_cast<uint32_t>(from.threads));
 }
 
 void put(const PlacementRequest&, wire::Envelope& out) {

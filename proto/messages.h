@@ -19,7 +19,7 @@ namespace proto {
 
 /// The format of the messages. Another major is refused, another minor understood.
 inline constexpr uint32_t kWireMajor = 1;
-inline constexpr uint32_t kWireMinor = 2;
+inline constexpr uint32_t kWireMinor = 3;
 
 inline constexpr size_t kTextBytesMax = 4096;  // of any one text in a message
 inline constexpr size_t kStopTokensMax = 1024;
@@ -161,6 +161,12 @@ struct StatsReply {
   double waits_per_layer = 0;                    // of one decode step; 0: not counted
   int32_t kv_blocks_used = 0, kv_blocks_peak = 0, kv_block_count = 0;
   uint64_t kv_blocks_reused = 0;  // whose positions were not computed again
+  // Of the rank that answers; engine/step_stats.h says what the phases are. A rank that does not
+  // lead fills in these, steps, columns, step_ns and wait_ns.
+  uint64_t matmul_ns = 0, attention_ns = 0, exchange_ns = 0, barrier_ns = 0;
+  uint64_t sample_ns = 0;     // between steps: choosing tokens, answering
+  uint64_t weight_bytes = 0;  // read by products
+  int threads = 0;            // that took part in the last step
 };
 
 /// Where the memory of a rank lies, page by page.

@@ -29,6 +29,7 @@ class ZmqExchange final : public base::Exchange {
   const std::byte* incoming(uint64_t sequence, int rank) const override {
     return mesh_.incoming(sequence, rank);
   }
+  void set_threads(int threads) override { threads_ = threads; }
   using base::Exchange::arrive_and_wait;
   base::Wait arrive_and_wait(const base::Gather& gather) override;
   void abort() override { mesh_.abort(); }
@@ -38,7 +39,7 @@ class ZmqExchange final : public base::Exchange {
   base::Wait await_turn(uint64_t sequence);
 
   ZmqMesh& mesh_;
-  const int threads_;
+  int threads_;  // written between gathers
   // Shared by the threads of this rank: seq_cst, since ZeroMQ asks for full fences.
   alignas(128) std::atomic<int> arrived_{0};
 };

@@ -86,7 +86,8 @@ ShmExchange::ShmExchange(Options options)
       slice_stride_(stride_of(options.shape)),
       regions_(std::move(options.regions)),
       signals_(options.signals),
-      wait_(options.wait) {
+      wait_(options.wait),
+      threads_(options.shape.threads) {
   CHECK(shape_.ranks >= 1 && shape_.ranks <= base::kRanksMax, shape_.ranks, " ranks");
   CHECK(shape_.threads >= 1 && shape_.threads <= base::kThreadsPerRankMax, shape_.threads,
         " threads");
@@ -108,7 +109,7 @@ base::Wait ShmExchange::arrive_and_wait(const base::Gather& gather) {
     return state;
   }
   // Release: my part of the slice. Acquire: the parts of those who came before me.
-  const bool last = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == shape_.threads;
+  const bool last = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_;
   if (last) publish(gather);
   WaitBudget budget(wait_);
   if (!last) {

@@ -11,7 +11,8 @@
 // that is past the number has taken part. base/exchange.h says why two slices suffice.
 //
 // Each rank has its own object over the same memory: ranks may be processes or threads.
-// Thread rule: arrive_and_wait() by exactly shape.threads threads; everything else by any.
+// Thread rule: arrive_and_wait() by exactly shape.threads threads, or as many as were set;
+// everything else by any.
 #pragma once
 
 #include <atomic>
@@ -78,6 +79,7 @@ class ShmExchange final : public base::Exchange {
   const std::byte* incoming(uint64_t sequence, int rank) const override {
     return slice(sequence, rank);
   }
+  void set_threads(int threads) override { threads_ = threads; }
   using base::Exchange::arrive_and_wait;
   base::Wait arrive_and_wait(const base::Gather& gather) override;
   void abort() override;
@@ -101,6 +103,8 @@ class ShmExchange final : public base::Exchange {
   const std::vector<std::byte*> regions_;  // [ranks]
   const GroupSignals signals_;
   const WaitOptions wait_;
+  // Written between gathers.
+  int threads_;
 
   // Shared by the threads of this rank, atomic.
   alignas(128) std::atomic<int> arrived_{0};  // acq_rel: the last arrival sees all slices' parts

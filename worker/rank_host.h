@@ -72,7 +72,7 @@ struct RankReport {
   std::string exchange_note;    // a warning for people; may be empty
   int32_t kv_blocks_found = 0;  // sealed by an earlier process; rank 0
   std::string kv_note;          // why the KV cache of an earlier process is not kept; may be empty
-  engine::RankStats engine;
+  engine::StepStats engine;
 };
 
 /// "bound to node 1", or why not and what helps. `node` is the one that was asked for.

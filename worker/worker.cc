@@ -37,6 +37,7 @@ void Worker::on_message(const proto::Message& message, base::TimeNs now) {
   if (std::holds_alternative<proto::ReadyReply>(body)) ready_answered_ = true;
   if (std::holds_alternative<proto::PlacementRequest>(body) && placement_source_ != nullptr)
     send(placement_source_->placement(), trace_id);
+  if (!leader_ && std::holds_alternative<proto::StatsRequest>(body)) on_stats_request(trace_id);
   if (!leader_) return;
   if (auto* generate = std::get_if<proto::GenerateRequest>(&body)) {
     leader_->on_generate(std::move(*generate), std::move(trace_id), now);
@@ -109,10 +110,11 @@ void Worker::load_progress(uint64_t bytes_done, uint64_t bytes_total) {
   if (state_ == State::kLoading) send(proto::LoadProgress{bytes_done, bytes_total});
 }
 
-void Worker::loaded(proto::Ready ready) {
+void Worker::loaded(proto::Ready ready, const StatsSource* source) {
   CHECK(state_ == State::kLoading, "loaded twice or before hello");
   state_ = State::kReady;
   ready_ = ready;
+  source_ = source;
   said_at_.reset();
 }
 
@@ -125,8 +127,7 @@ void Worker::lead(proto::Ready ready, engine::StepRunner& runner, LeaderOptions 
   ready.kv_block_count = shape.kv_block_count;
   ready.columns_max = shape.columns_max;
   leader_.emplace(runner, options);
-  source_ = source;
-  loaded(ready);
+  loaded(ready, source);
 }
 
 void Worker::fail(base::Error error) {
@@ -137,7 +138,8 @@ void Worker::fail(base::Error error) {
 }
 
 void Worker::on_stats_request(const std::string& trace_id) {
-  proto::StatsReply stats = leader_->stats();
+  if (!ready_) return;
+  proto::StatsReply stats = leader_ ? leader_->stats() : proto::StatsReply{};
   if (source_ != nullptr) source_->add_to(stats);
   send(stats, trace_id);
 }

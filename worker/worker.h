@@ -81,8 +81,8 @@ class Worker {
 
   // From the process. REQUIRES: state kLoading.
   void load_progress(uint64_t bytes_done, uint64_t bytes_total);
-  /// A follower has loaded.
-  void loaded(proto::Ready ready);
+  /// A follower has loaded; `source` as below.
+  void loaded(proto::Ready ready, const StatsSource* source = nullptr);
   /// The leader has loaded. `runner` and `source` (may be null) must outlive the worker; the shape
   /// fields of `ready` are filled in here.
   void lead(proto::Ready ready, engine::StepRunner& runner, LeaderOptions options,

@@ -1,5 +1,6 @@
 #include "worker/worker_process.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -48,19 +49,38 @@ class TimedRunner final : public engine::StepRunner, public StatsSource, public 
   }
 
   void add_to(proto::StatsReply& stats) const override {
-    stats.step_ns = times_.step_ns;
+    stats.sample_ns = times_.sample_ns;
     stats.prefill_columns = times_.prefill_columns;
     stats.prefill_ns = times_.prefill_ns;
     stats.decode_columns = times_.decode_columns;
     stats.decode_ns = times_.decode_ns;
-    const engine::RankStats rank = backend_.report().engine;
-    stats.wait_ns = rank.wait_ns;
+    const engine::StepStats rank = backend_.report().engine;
+    stats.steps = std::max(stats.steps, rank.steps);
+    stats.columns = std::max(stats.columns, rank.columns);
+    stats.step_ns = std::max(times_.step_ns, rank.step_ns);
+    stats.wait_ns = rank.wait_ns();
+    stats.matmul_ns = rank.ns(engine::Phase::kMatmul);
+    stats.attention_ns = rank.ns(engine::Phase::kAttention);
+    stats.exchange_ns = rank.ns(engine::Phase::kExchange);
+    stats.barrier_ns = rank.ns(engine::Phase::kBarrier);
+    stats.weight_bytes = rank.weight_bytes;
+    stats.threads = rank.threads;
     if (rank.layers > 0)
       stats.waits_per_layer =
           static_cast<double>(rank.layer_waits) / static_cast<double>(rank.layers);
   }
 
   proto::PlacementReply placement() const override { return backend_.placement(); }
+
+  /// Calls `turn`; what it takes beside a step is choosing tokens and answering, if it runs one.
+  template <class Turn>
+  void time_turn(Turn turn) {
+    const base::TimeNs begin = clock_.now();
+    const uint64_t step_ns = times_.step_ns;
+    turn();
+    const uint64_t inside = times_.step_ns - step_ns;
+    if (inside > 0) times_.sample_ns += static_cast<uint64_t>(clock_.now() - begin) - inside;
+  }
 
  private:
   Backend& backend_;
@@ -142,8 +162,10 @@ class Process {
       exchange_messages();
       if (worker_.state() == State::kLoading) load();
       if (left_) return {};
-      worker_.on_tick(clock_.now());
-      flush();
+      runner_.time_turn([&] {
+        worker_.on_tick(clock_.now());
+        flush();
+      });
       if (worker_.state() == State::kReady && !leads()) {
         follow();
       } else if (!worker_.has_work()) {
@@ -220,7 +242,7 @@ class Process {
     }
     // The broker goes by the leader's shape; a follower only has to state a valid one.
     ready.vocabulary = ready.context = ready.columns_max = 1;
-    worker_.loaded(ready);
+    worker_.loaded(ready, &runner_);
   }
 
   void follow() {

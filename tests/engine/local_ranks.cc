@@ -97,7 +97,9 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
                                       .shape = shape_,
                                       .cpus = cpus,
                                       .exchange = &exchange(rank),
-                                      .expert_trace = rank == 0 ? expert_trace_.data() : nullptr}));
+                                      .expert_trace = rank == 0 ? expert_trace_.data() : nullptr,
+                                      .run_delay = options.run_delay,
+                                      .roster = options.roster}));
   if (rank > 0) {
     own.thread = std::thread([this, &own, rank] {
       Follower follower(*own.engine, feed(rank));

@@ -2,6 +2,8 @@
 // over ZeroMQ.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +26,9 @@ struct LocalRanksOptions {
   int32_t near_blocks = 0;  // see RunnerShape
   int64_t near_span = 0;
   std::string exchange = "shm";            // or zmq
+  std::function<uint64_t(int)> run_delay = {};  // of RankEngineOptions
+  // Nobody is left out because this machine is busy.
+  RosterOptions roster = {.window_ns = std::numeric_limits<uint64_t>::max()};
   std::vector<std::byte*> kv_memory = {};  // [ranks] of the pools, outlives them; empty: their own
   // How the plan is made, as in plan::SplitOptions.
   plan::Strategy strategy = plan::Strategy::kRows;

@@ -278,9 +278,9 @@ TEST(Team, BarrierSeparatesAndBreaks) {
   (*team)->run([&](int t) {
     for (int round = 1; round <= 500; round++) {
       written[static_cast<size_t>(t)] = round;
-      if (barrier.arrive_and_wait() != base::Wait::kOk) wrong++;
+      if (barrier.arrive_and_wait(t) != base::Wait::kOk) wrong++;
       for (const int other : written) wrong += other != round;
-      if (barrier.arrive_and_wait() != base::Wait::kOk) wrong++;
+      if (barrier.arrive_and_wait(t) != base::Wait::kOk) wrong++;
     }
   });
   EXPECT_EQ(wrong.load(), 0);
@@ -288,7 +288,7 @@ TEST(Team, BarrierSeparatesAndBreaks) {
   (*team)->run([&](int t) {
     if (t == 3) {
       barrier.abort();
-    } else if (barrier.arrive_and_wait() == base::Wait::kAborted) {
+    } else if (barrier.arrive_and_wait(t) == base::Wait::kAborted) {
       aborted++;
     }
   });
@@ -329,7 +329,7 @@ TEST(Decode, AllocatesNothingAndWaitsSeldom) {
         EXPECT_EQ(after - before, 0) << "position " << position;
       }
     }
-    const RankStats stats = (*ranks)->leader().stats();
+    const StepStats stats = (*ranks)->leader().stats();
     EXPECT_LE(stats.layer_waits, waits_max * stats.layers);
     EXPECT_GE(stats.layer_waits, waits_min * stats.layers);
     EXPECT_EQ(stats.steps, 70u);

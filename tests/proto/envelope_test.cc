@@ -192,8 +192,8 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(ack.request_id, 9u);
   EXPECT_EQ(ack.next_index, 12u);
   EXPECT_TRUE(std::holds_alternative<StatsRequest>(round_trip(StatsRequest{})));
-  const auto stats =
-      std::get<StatsReply>(round_trip(StatsReply{1, 2, 3, 4, 5, 6, 7, 11, 5.5, 8, 9, 10, 12}));
+  const auto stats = std::get<StatsReply>(round_trip(
+      StatsReply{1, 2, 3, 4, 5, 6, 7, 11, 5.5, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19}));
   EXPECT_EQ(stats.steps, 1u);
   EXPECT_EQ(stats.columns, 2u);
   EXPECT_EQ(stats.step_ns, 3u);
@@ -207,6 +207,13 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(stats.kv_blocks_peak, 9);
   EXPECT_EQ(stats.kv_block_count, 10);
   EXPECT_EQ(stats.kv_blocks_reused, 12u);
+  EXPECT_EQ(stats.matmul_ns, 13u);
+  EXPECT_EQ(stats.attention_ns, 14u);
+  EXPECT_EQ(stats.exchange_ns, 15u);
+  EXPECT_EQ(stats.barrier_ns, 16u);
+  EXPECT_EQ(stats.sample_ns, 17u);
+  EXPECT_EQ(stats.weight_bytes, 18u);
+  EXPECT_EQ(stats.threads, 19);
 }
 
 TEST(Envelope, ChunksComeBackEqual) {
