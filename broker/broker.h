@@ -23,8 +23,8 @@
 #include "base/result.h"
 #include "broker/events.h"
 #include "broker/live_request.h"
+#include "broker/load_board.h"
 #include "broker/member.h"
-#include "proto/channel.h"
 #include "proto/envelope.h"
 #include "proto/messages.h"
 
@@ -41,11 +41,6 @@ struct BrokerOptions {
   base::TimeNs repeat_after = 1'000'000'000;     // without an answer; doubled each time
   uint64_t acknowledge_every = 16;               // chunks
   base::TimeNs acknowledge_after = 100'000'000;  // even if fewer came
-};
-
-struct Outgoing {
-  std::string peer;
-  proto::Message message;
 };
 
 class Broker {
@@ -87,6 +82,13 @@ class Broker {
   /// Prompt and tokens so far; empty if the request is unknown or has ended.
   std::vector<int32_t> tokens(uint64_t request_id) const;
   int live_requests() const { return static_cast<int>(live_.size()); }
+  GroupLoad load() const;
+  /// Whether it is a generation that waits for a group and need not run alone.
+  bool may_move(uint64_t request_id) const;
+  /// Forgets it without an event: it goes on elsewhere. REQUIRES: may_move().
+  LiveRequest release(uint64_t request_id);
+  /// Goes on with what another broker released, under the id returned. Errors: kUnavailable.
+  base::Result<uint64_t> go_on(LiveRequest& request, base::TimeNs now);
 
   std::vector<Outgoing> take_outbox();
   std::vector<Event> take_events();

@@ -43,16 +43,6 @@ struct Reply {
   proto::TokenChunk chunk = {};  // kChunk
 };
 
-struct GroupStatus {
-  enum class State { kLoading, kReady, kRestarting, kDraining };
-  State state = State::kLoading;
-  uint64_t bytes_done = 0, bytes_total = 0;  // of loading; 0 of 0: not known yet
-  int64_t context = 0, vocabulary = 0;       // once it was ready
-  std::string reason = {};                   // why it is not ready, if something failed
-  int retry_seconds = 2;                     // when asking again makes sense
-  bool stalled = false;  // there is work, and the workers did not move for too long
-};
-
 class Gate {
  public:
   /// Errors: kSystem.

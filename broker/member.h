@@ -1,4 +1,4 @@
-// What a broker knows of the workers of its group.
+// What a broker knows of the workers of its group, and what it sends them.
 //
 // Thread rule: values.
 #pragma once
@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "proto/channel.h"
 #include "proto/messages.h"
 
 namespace broker {
@@ -23,6 +24,11 @@ struct Member {
   uint64_t incarnation = 0;
   std::string group_id;  // with which it had loaded before it came; empty: it loads for us
   RankInfo info;
+};
+
+struct Outgoing {
+  std::string peer;
+  proto::Message message;
 };
 
 }  // namespace broker

@@ -6,24 +6,24 @@
 
 namespace broker {
 
-void Reception::take(Broker* broker, base::TimeNs now) {
+void Reception::take(Router* router, base::TimeNs now) {
   Gate::Taken taken = gate_.take();
-  for (Submission& submission : taken.submissions) admit(std::move(submission), broker, now);
-  if (broker == nullptr) return;
+  for (Submission& submission : taken.submissions) admit(std::move(submission), router, now);
+  if (router == nullptr) return;
   for (const CancelSlots& cancel : taken.cancels) {
     const auto found = ids_.find(cancel.ticket);
     if (found == ids_.end()) continue;  // it has ended meanwhile
     for (const auto& [slot, id] : found->second)
-      if (!cancel.slot || *cancel.slot == slot) broker->cancel(id, now);
+      if (!cancel.slot || *cancel.slot == slot) router->cancel(id, now);
   }
 }
 
-void Reception::admit(Submission submission, Broker* broker, base::TimeNs now) {
+void Reception::admit(Submission submission, Router* router, base::TimeNs now) {
   const uint64_t ticket = submission.ticket;
   const auto refuse = [&](Reply::Kind kind, base::Error error) {
     gate_.reply({.ticket = ticket, .kind = kind, .error = std::move(error)});
   };
-  if (broker == nullptr || !broker->ready())
+  if (router == nullptr || !router->ready())
     return refuse(Reply::Kind::kRefused,
                   {base::Code::kUnavailable, "the model is not loaded; try again later"});
   const size_t live = static_cast<size_t>(live_slots());
@@ -34,10 +34,10 @@ void Reception::admit(Submission submission, Broker* broker, base::TimeNs now) {
                                              " answers are under way or wait; try again later")});
   std::map<size_t, uint64_t> ids;
   for (size_t slot = 0; slot < submission.slots.size(); slot++) {
-    auto id = broker->generate(std::move(submission.slots[slot]), now);
+    auto id = router->generate(std::move(submission.slots[slot]), now);
     if (!id.ok()) {
       // All or nothing. What the cancelled ones still say finds no slot and is dropped.
-      for (const auto& [ignored, started] : ids) broker->cancel(started, now);
+      for (const auto& [ignored, started] : ids) router->cancel(started, now);
       return refuse(Reply::Kind::kRefused, id.error());
     }
     ids[slot] = *id;

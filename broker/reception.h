@@ -1,7 +1,7 @@
-// The loop's side of the gate: which generations of the broker belong to which ticket.
+// The loop's side of the gate: which generations of the groups belong to which ticket.
 //
-// Plain logic between a Gate and a Broker; reads no clock and no socket. Every submission is
-// answered: accepted or refused, and after accepted each slot ends exactly once, when the broker
+// Plain logic between a Gate and a Router; reads no clock and no socket. Every submission is
+// answered: accepted or refused, and after accepted each slot ends exactly once, when its broker
 // says so or with the error of lose_all(). Thread rule: the loop's thread.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "broker/broker.h"
 #include "broker/gate.h"
+#include "broker/router.h"
 
 namespace broker {
 
@@ -22,10 +22,10 @@ class Reception {
   /// included.
   Reception(Gate& gate, int slots_max) : gate_(gate), slots_max_(slots_max) {}
 
-  /// Takes what waits at the gate. `broker` is nullptr while there is none. One that has no group
+  /// Takes what waits at the gate. `router` is nullptr while there is none. One that has no group
   /// at present refuses submissions, and ends what is cancelled.
-  void take(Broker* broker, base::TimeNs now);
-  /// Hands a token event on; ignores all others.
+  void take(Router* router, base::TimeNs now);
+  /// Hands a token event on that has passed the router; ignores all others.
   void on_event(Event& event);
   /// All live slots end with `error`.
   void lose_all(const base::Error& error);
@@ -40,11 +40,11 @@ class Reception {
     uint64_t chunks = 0;  // so far
   };
 
-  void admit(Submission submission, Broker* broker, base::TimeNs now);
+  void admit(Submission submission, Router* router, base::TimeNs now);
 
   Gate& gate_;
   const int slots_max_;
-  std::map<uint64_t, Slot> live_;                       // by request id of the broker
+  std::map<uint64_t, Slot> live_;                       // by request id of the router
   std::map<uint64_t, std::map<size_t, uint64_t>> ids_;  // ticket -> slot -> request id, live ones
 };
 

@@ -1,9 +1,10 @@
 // The part of Broker that decides which requests the leader has: waiting for a group, going on in
-// the next one, running alone, ending.
+// the next or in another one, running alone, ending.
 #include <algorithm>
 #include <utility>
 
 #include "base/cat.h"
+#include "base/check.h"
 #include "broker/broker.h"
 
 namespace broker {
@@ -102,6 +103,37 @@ std::optional<Event> Broker::end_with_group(uint64_t id, Live& live, const base:
   live.repeats = 0;
   live.acknowledged = live.next_index;  // the next leader owes only what comes
   return std::nullopt;
+}
+
+bool Broker::may_move(uint64_t request_id) const {
+  const auto found = live_.find(request_id);
+  if (found == live_.end()) return false;
+  const Live& live = found->second;
+  return live.generates() && !live.sent && !live.blame.must_run_alone();
+}
+
+LiveRequest Broker::release(uint64_t request_id) {
+  CHECK(may_move(request_id), "request ", request_id, " does not wait");
+  return std::move(live_.extract(request_id).mapped());
+}
+
+base::Result<uint64_t> Broker::go_on(LiveRequest& request, base::TimeNs now) {
+  RETURN_IF_ERROR(check_open());
+  const uint64_t id = ++last_request_id_;
+  std::get<proto::GenerateRequest>(request.request).request_id = id;
+  live_[id] = std::move(request);
+  send_waiting(now);
+  return id;
+}
+
+GroupLoad Broker::load() const {
+  GroupLoad load{.ready = ready() && !closing_, .full = live_requests() >= options_.requests_max};
+  for (const auto& [id, live] : live_) {
+    load.requests++;
+    load.tokens += static_cast<int64_t>(live.tokens.size());
+    load.held = load.held || live.blame.must_run_alone();
+  }
+  return load;
 }
 
 void Broker::end_all(const base::Error& error) {

@@ -1,6 +1,63 @@
 #include "broker/report.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace broker {
+
+GroupStatus merged(std::span<const GroupStatus> groups) {
+  CHECK(!groups.empty(), "a server without a group");
+  using State = GroupStatus::State;
+  GroupStatus all{.groups = static_cast<int>(groups.size())};
+  all.stalled = true;
+  all.retry_seconds = groups.front().retry_seconds;
+  const auto any = [&](State state) {
+    return std::any_of(groups.begin(), groups.end(),
+                       [state](const GroupStatus& group) { return group.state == state; });
+  };
+  all.state = any(State::kReady)        ? State::kReady
+              : any(State::kRestarting) ? State::kRestarting
+                                        : State::kLoading;
+  for (const GroupStatus& group : groups) {
+    all.bytes_done += group.bytes_done;
+    all.bytes_total += group.bytes_total;
+    if (group.context > 0) all.context = group.context;
+    if (group.vocabulary > 0) all.vocabulary = group.vocabulary;
+    if (all.reason.empty() && all.state != State::kReady) all.reason = group.reason;
+    all.retry_seconds = std::min(all.retry_seconds, group.retry_seconds);
+    all.stalled = all.stalled && group.stalled;
+    all.groups_ready += group.state == State::kReady;
+  }
+  return all;
+}
+
+proto::StatsReply merged(std::span<const proto::StatsReply> groups) {
+  proto::StatsReply all;
+  for (const proto::StatsReply& group : groups) {
+    all.steps += group.steps;
+    all.columns += group.columns;
+    all.step_ns += group.step_ns;
+    all.prefill_columns += group.prefill_columns;
+    all.prefill_ns += group.prefill_ns;
+    all.decode_columns += group.decode_columns;
+    all.decode_ns += group.decode_ns;
+    all.wait_ns += group.wait_ns;
+    all.waits_per_layer = std::max(all.waits_per_layer, group.waits_per_layer);
+    all.kv_blocks_used += group.kv_blocks_used;
+    all.kv_blocks_peak += group.kv_blocks_peak;
+    all.kv_block_count += group.kv_block_count;
+    all.kv_blocks_reused += group.kv_blocks_reused;
+    all.matmul_ns += group.matmul_ns;
+    all.attention_ns += group.attention_ns;
+    all.exchange_ns += group.exchange_ns;
+    all.barrier_ns += group.barrier_ns;
+    all.sample_ns += group.sample_ns;
+    all.weight_bytes += group.weight_bytes;
+    all.threads += group.threads;
+  }
+  return all;
+}
 
 double Misplaced::percent() const {
   return present == 0 ? 0 : 100 * static_cast<double>(elsewhere) / static_cast<double>(present);

@@ -33,6 +33,16 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
                                                               const worker::BackendFactory& factory,
                                                               SignalWatch& signals,
                                                               base::Log& log) {
+  ASSIGN_OR_RETURN(auto loop, open(std::move(options), factory, signals, log));
+  ClusterLoop* const loops[] = {loop.get()};
+  RETURN_IF_ERROR(check_room(loops));
+  RETURN_IF_ERROR(loop->begin());
+  return loop;
+}
+
+base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::open(ClusterOptions options,
+                                                             const worker::BackendFactory& factory,
+                                                             SignalWatch& signals, base::Log& log) {
   std::unique_ptr<ClusterLoop> loop(new ClusterLoop(std::move(options), signals, log));
   loop->silence_.emplace(loop->options_.silence_max);
   RETURN_IF_ERROR(loop->place());
@@ -41,14 +51,18 @@ base::Result<std::unique_ptr<ClusterLoop>> ClusterLoop::start(ClusterOptions opt
   rank.rank_count = loop->ranks_;
   // Opened here too: so a bad file or option is one sentence before any process was started, and
   // the broker knows what the workers must have.
-  ASSIGN_OR_RETURN(const auto backend, factory(rank));
+  ASSIGN_OR_RETURN(loop->backend_, factory(rank));
   if (loop->options_.before_loading) RETURN_IF_ERROR(loop->options_.before_loading(rank));
-  RETURN_IF_ERROR(loop->set_up(*backend));
+  RETURN_IF_ERROR(loop->set_up());
   return loop;
 }
 
 base::Status ClusterLoop::place() {
-  ASSIGN_OR_RETURN(placement_, place_ranks_here(options_.place, log_));
+  if (options_.placement) {
+    placement_ = *options_.placement;
+  } else {
+    ASSIGN_OR_RETURN(placement_, place_ranks_here(options_.place, log_));
+  }
   ranks_ = static_cast<int>(placement_.ranks.size());
   options_.rank.shares = placement_.shares;
   return {};
@@ -88,8 +102,7 @@ base::Status ClusterLoop::make_directories(const std::string& fingerprint) {
   return {};
 }
 
-// Workers that were taken over have their memory.
-base::Status ClusterLoop::check_room(const worker::Backend& backend) {
+worker::RoomQuestion ClusterLoop::room_question() const {
   worker::RoomQuestion question{.weights_directory = options_.rank.weights_directory,
                                 .group_directory = options_.rank.arena_directory,
                                 .named_weights = options_.rank.named_weights,
@@ -97,15 +110,34 @@ base::Status ClusterLoop::check_room(const worker::Backend& backend) {
                                 .mlock = options_.rank.mlock};
   for (const shm::RankPlacement& place : placement_.ranks)
     question.os_nodes.push_back(place.os_node);
-  ASSIGN_OR_RETURN(const std::string warning, backend.check_room(question));
-  if (!warning.empty()) log_.warning(warning);
+  return question;
+}
+
+// Workers that were taken over have their memory.
+base::Status ClusterLoop::check_room(std::span<ClusterLoop* const> loops) {
+  ClusterLoop* first = nullptr;
+  std::vector<worker::ArenaNeed> others;
+  for (ClusterLoop* const loop : loops) {
+    if (loop->adopted_) continue;
+    if (first == nullptr) {
+      first = loop;
+      continue;
+    }
+    for (worker::ArenaNeed& need : loop->backend_->room_needs(loop->room_question()))
+      others.push_back(std::move(need));
+  }
+  if (first == nullptr) return {};
+  worker::RoomQuestion question = first->room_question();
+  question.others = std::move(others);
+  ASSIGN_OR_RETURN(const std::string warning, first->backend_->check_room(question));
+  if (!warning.empty()) first->log_.warning(warning);
   return {};
 }
 
-base::Status ClusterLoop::set_up(const worker::Backend& backend) {
-  const std::string fingerprint = backend.fingerprint();
-  weights_prefix_ = backend.weights_prefix();
-  RETURN_IF_ERROR(make_directories(fingerprint));
+base::Status ClusterLoop::set_up() {
+  const std::string fingerprint = backend_->fingerprint();
+  weights_prefix_ = backend_->weights_prefix();
+  RETURN_IF_ERROR(make_directories(fingerprint + options_.instance));
   workers_.emplace(WorkerProcessesOptions{.program = options_.program,
                                           .rank = options_.rank,
                                           .placement = placement_,
@@ -122,13 +154,16 @@ base::Status ClusterLoop::set_up(const worker::Backend& backend) {
         "workers of a server that was killed were ended: they had other options, or not all live");
   if (!weights_prefix_.empty() && options_.supervised)
     remove_other_weights(options_.rank.weights_directory, weights_prefix_);
-  if (!adopted_) RETURN_IF_ERROR(check_room(backend));
   broker_.emplace(broker::BrokerOptions{.incarnation = random_bits(),
                                         .rank_count = ranks_,
                                         .model_fingerprint = fingerprint,
                                         .requests_max = options_.requests_max,
                                         .replay = options_.supervised.has_value(),
                                         .adopt = adopted_});
+  return {};
+}
+
+base::Status ClusterLoop::begin() {
   // They see by it that there is another server, and look for it. Before they can reach it: once
   // they have joined they must not take it for news.
   if (adopted_) RETURN_IF_ERROR(instance_->write_plan(workers_->plan()));
@@ -211,12 +246,25 @@ void ClusterLoop::tell_lost_weights() {
 }
 
 void ClusterLoop::wait(std::span<const int> descriptors) {
+  ClusterLoop* const loops[] = {this};
+  wait(loops, descriptors);
+}
+
+void ClusterLoop::wait(std::span<ClusterLoop* const> loops, std::span<const int> descriptors) {
   std::vector<int> watched(descriptors.begin(), descriptors.end());
-  watched.push_back(signals_.descriptor());
-  for (const int descriptor : workers_->descriptors()) watched.push_back(descriptor);
-  flush();
-  silence_->on_turn(clock_.now(), kPumpWait);
-  channel_->wait(kPumpWait, watched);
+  watched.push_back(loops[0]->signals_.descriptor());
+  for (ClusterLoop* const loop : loops) {
+    loop->flush();
+    loop->silence_->on_turn(loop->clock_.now(), kPumpWait);
+    for (const int descriptor : loop->workers_->descriptors()) watched.push_back(descriptor);
+  }
+  // The first one waits for all; nothing is sent any more after these have been looked at.
+  bool is_there = false;
+  for (ClusterLoop* const loop : loops.subspan(1)) {
+    is_there = loop->channel_->has_message() || is_there;
+    if (const int own = loop->channel_->descriptor(); own >= 0) watched.push_back(own);
+  }
+  loops[0]->channel_->wait(is_there ? 0 : kPumpWait, watched);
 }
 
 std::optional<base::Error> ClusterLoop::take_broker_events() {
@@ -348,11 +396,17 @@ base::Error ClusterLoop::cause_of(const base::Error& error) {
   return error;
 }
 
+void ClusterLoop::shut_down() {
+  if (!channel_ || std::exchange(told_to_end_, true)) return;
+  broker_->shut_down("the command has ended");
+  flush();
+}
+
 ClusterLoop::~ClusterLoop() {
   if (!channel_) return;
   // Who is still loading cannot hear us; nothing is lost by ending it at once.
   const base::TimeNs end = clock_.now() + (loaded_ ? kStopTime : kStopLoadingTime);
-  broker_->shut_down("the command has ended");
+  shut_down();
   while (!workers_->all_ended() && clock_.now() < end) {
     flush();
     std::vector<int> watched = workers_->descriptors();

@@ -1,8 +1,9 @@
 // A broker in this process and one worker process per rank on this host, moved on by its owner.
 //
 // start() returns when the workers run, before they have loaded; from then on the owner calls
-// wait() and step() by turns, and looks at the events. The destructor leaves nothing behind: no
-// process, no shared memory, no socket.
+// wait() and step() by turns, and looks at the events. Several of one server are opened first,
+// asked together whether there is room for all, and then begin. The destructor leaves nothing
+// behind: no process, no shared memory, no socket.
 //
 //   running ──error of step(), give_up()──► ending ──all workers gone──► down ──start_again()──┐
 //      ▲                                                                                       │
@@ -45,6 +46,8 @@ struct ClusterOptions {
   /// As of rank 0; rank, ranks, group, directory and CPUs are filled in here.
   worker::RankHostOptions rank;
   PlaceOptions place = {};
+  std::optional<shm::Placement> placement = {};  // in the place of `place`
+  std::string instance = {};                     // which of the groups of one server; may be empty
   std::string arena_directory;
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
   /// Gets what rank 0 is started with, before it is; may be empty. Its error ends start().
@@ -63,11 +66,20 @@ class ClusterLoop {
   static base::Result<std::unique_ptr<ClusterLoop>> start(ClusterOptions options,
                                                           const worker::BackendFactory& factory,
                                                           SignalWatch& signals, base::Log& log);
+  /// start() in three steps: nothing runs yet, but workers of a killed server may be taken over.
+  static base::Result<std::unique_ptr<ClusterLoop>> open(ClusterOptions options,
+                                                         const worker::BackendFactory& factory,
+                                                         SignalWatch& signals, base::Log& log);
+  /// Whether all of them fit together, on nodes where several of them may be. Errors: kNoSpace.
+  static base::Status check_room(std::span<ClusterLoop* const> loops);
+  base::Status begin();
   ~ClusterLoop();
 
   /// Sends what is to be sent and waits a while for messages, signals, ended workers, or one of
   /// `descriptors` to be readable. The owner takes the signals.
   void wait(std::span<const int> descriptors);
+  /// The same for several at once; at least one.
+  static void wait(std::span<ClusterLoop* const> loops, std::span<const int> descriptors);
   /// Hands what came to the broker. Errors: a worker has ended, or the group was lost; told once.
   base::Status step();
 
@@ -81,8 +93,14 @@ class ClusterLoop {
   const base::Error& cause() const { return cause_; }
   /// REQUIRES: is_down(). Errors: kSystem.
   base::Status start_again();
+  /// Lets go of weights whose names somebody removed: others load them again.
+  void release_removed_weights() { held_weights_.release_removed(); }
   /// Workers of a server that was killed were taken over, and have not been given up.
   bool has_adopted() const { return adopted_; }
+
+  /// Tells the workers to end. Several that are to end at the same time are told before the first
+  /// destructor waits.
+  void shut_down();
 
   broker::Broker& broker() { return *broker_; }
   /// Of the broker since the last call, but for the loss of the group.
@@ -112,8 +130,8 @@ class ClusterLoop {
   ClusterLoop(ClusterOptions options, SignalWatch& signals, base::Log& log)
       : options_(std::move(options)), signals_(signals), log_(log) {}
   base::Status place();
-  base::Status set_up(const worker::Backend& backend);
-  base::Status check_room(const worker::Backend& backend);
+  base::Status set_up();
+  worker::RoomQuestion room_question() const;
   base::Status make_directories(const std::string& fingerprint);
   base::Status start_workers();
   void flush();
@@ -146,11 +164,13 @@ class ClusterLoop {
   base::TimeNs kill_at_ = 0;  // while ending
   base::Error cause_;         // of the last end
   shm::Placement placement_;
+  std::unique_ptr<worker::Backend> backend_;  // of rank 0, never loaded
   std::optional<RunDirectory> run_directory_, socket_directory_;
   std::optional<InstanceDirectory> instance_;  // in their place, if supervised
   std::string endpoint_;
   WeightHold held_weights_;
   std::string weights_prefix_;  // of the names of the weight arenas
+  bool told_to_end_ = false;
   std::unique_ptr<proto::Channel> channel_;
   std::optional<broker::Broker> broker_;
   std::optional<WorkerProcesses> workers_;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "cli/layout.h"
 #include "cli/local_cluster.h"
 #include "cli/options.h"
 #include "cli/signal_watch.h"
@@ -50,8 +51,9 @@ struct ModelText {
 };
 base::Result<ModelText> open_text(const std::string& path, base::Log& log);
 
-/// The cluster that the options ask for; `context` must outlive it.
-ClusterOptions cluster_options(Context& context);
+/// The cluster that the options ask for, its first group placed as `layout` says; `context` must
+/// outlive it.
+ClusterOptions cluster_options(Context& context, const Layout& layout);
 
 /// Starts that cluster, with progress on stderr.
 base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context);

@@ -96,10 +96,11 @@ std::vector<OptionRow> serve_rows() {
        kServe, &O::host},
       {"--port", "PORT", "TCP port; 0: any free one, which is printed", kServe, &O::port, 0, 65535},
       {"--alias", "NAME", "model name in the API; without it the file's name", kServe, &O::alias},
-      {"--parallel", "N", "sequences of full context that are kept at once", kServe, &O::parallel,
-       1, base::kStepSequencesMax},
-      {"--queue", "N", "answers that may wait beside those; more get 429", kServe, &O::queue, 0,
-       128},
+      {"--parallel", "N",
+       "sequences of full context that are kept at once, by all replicas together", kServe,
+       &O::parallel, 1, base::kStepSequencesMax},
+      {"--queue", "N", "answers that may wait beside those, of all replicas; more get 429", kServe,
+       &O::queue, 0, 128},
       {"--api-key-file", "FILE",
        "keys that clients must send, one a line; nobody else may read the file", kServe,
        &O::api_key_file},
@@ -208,8 +209,22 @@ std::vector<OptionRow> cluster_rows() {
        kTopology, &O::topology},
       {"--strategy", "NAME",
        "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
-       "consecutive layers",
-       kBoth, &O::strategy, 0, 0, "rows experts layers"},
+       "consecutive layers; auto: what a prediction says is best, on one node rows",
+       kComputes & ~kServe, &O::strategy, 0, 0, "auto rows experts layers"},
+      {"--strategy", "NAME",
+       "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
+       "consecutive layers; replicas: not at all, each node has it and answers requests of its "
+       "own; auto: what a prediction says is best, on one node rows",
+       kServe, &O::strategy, 0, 0, "auto rows experts layers replicas"},
+      {"--strategy", "NAME", "", kWorker, &O::strategy, 0, 0, "rows experts layers"},
+      {"--objective", "NAME",
+       "what --strategy auto looks for: latency: of a single request; throughput: of --parallel "
+       "requests together",
+       kRun | kServe, &O::objective, 0, 0, "latency throughput"},
+      {"--replicas", "N",
+       "groups that each have the whole model; nodes, --parallel and threads are divided among "
+       "them; several on a node share its weights; 0: one, with --strategy replicas one a node",
+       kServe, &O::replicas, 0, base::kRanksMax},
       {"--stages", "N",
        "with --strategy layers: so many stages, each split by rows over its ranks; 0: one a rank",
        kBoth, &O::stages, 0, base::kRanksMax},
@@ -237,7 +252,7 @@ std::vector<OptionRow> cluster_rows() {
        kBoth, &O::exchange, 0, 0, "auto shm zmq"},
       {"--stats", "", "the plan beforehand; speed, waits and memory afterwards",
        kComputes & ~kServe, &O::stats},
-      {"--stats", "", "the plan before loading", kServe, &O::stats},
+      {"--stats", "", "before loading also the rows of each rank", kServe, &O::stats},
   };
 }
 

@@ -64,8 +64,10 @@ struct Options {
   int64_t nodes = 0;             // 0: one rank per NUMA node of this machine
   int64_t threads_per_node = 0;  // 0: every core
   std::string cpus;  // "0-3,8", OS numbers that compute; empty: chosen (of a worker see below)
-  std::string strategy = "rows";
+  std::string strategy = "auto";
+  std::string objective = "latency";  // of strategy auto
   int64_t stages = 0;               // of strategy layers, 0: one a rank
+  int64_t replicas = 0;             // groups; 0: one, of strategy replicas one a node
   std::string numa_nodes = "auto";  // "1,3", OS numbers
   std::string topology;             // file or synthetic machine; empty: this one
   std::string isa = "auto";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "base/cat.h"
@@ -29,6 +30,15 @@ base::Result<std::vector<int>> read_list(const char* option, const char* what,
   return invalid(base::cat(option, ": this process may not use ", what, " ",
                            shm::cpu_list(std::move(missing)), ", only ",
                            possible.empty() ? "none" : shm::cpu_list(possible)));
+}
+
+/// Part `index` of `count` of some CPUs, at least one.
+std::vector<int> share_of(const std::vector<int>& cpus, int index, int count) {
+  const auto own = static_cast<size_t>(index), all = static_cast<size_t>(count);
+  const size_t begin = own * cpus.size() / all, end = (own + 1) * cpus.size() / all;
+  if (begin == end) return {cpus[begin]};
+  return {cpus.begin() + static_cast<std::ptrdiff_t>(begin),
+          cpus.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
 }  // namespace
@@ -94,6 +104,31 @@ base::Result<shm::Placement> place_ranks(const Machine& machine, const PlaceOpti
                                   .cpu_quota = machine.cpu_quota};
   placement.simulate = options.nodes > shm::usable_nodes(topology, placement);
   return shm::cpus_for_ranks(topology, placement);
+}
+
+base::Result<std::vector<shm::Placement>> divide(const shm::Placement& whole, int replicas) {
+  const int ranks = static_cast<int>(whole.ranks.size());
+  if (replicas < 1 || (ranks % replicas != 0 && replicas % ranks != 0))
+    return invalid(base::cat("--replicas ", replicas, " does not go with ", ranks,
+                             " nodes: one number must be a multiple of the other"));
+  std::vector<shm::Placement> groups(static_cast<size_t>(replicas));
+  const int ranks_each = std::max(ranks / replicas, 1), groups_each = std::max(replicas / ranks, 1);
+  for (int index = 0; index < replicas; index++) {
+    shm::Placement& group = groups[static_cast<size_t>(index)];
+    group.oversubscribed = whole.oversubscribed;
+    const int first = index / groups_each * ranks_each;
+    for (int rank = first; rank < first + ranks_each; rank++) {
+      const shm::RankPlacement& place = whole.ranks[static_cast<size_t>(rank)];
+      group.ranks.push_back({.os_node = place.os_node, .cpus = {}});
+      group.oversubscribed |= place.cpus.size() < static_cast<size_t>(groups_each);
+      group.ranks.back().cpus = share_of(place.cpus, index % groups_each, groups_each);
+      if (!whole.shares.empty()) group.shares.push_back(whole.shares[static_cast<size_t>(rank)]);
+    }
+    const bool even = std::adjacent_find(group.shares.begin(), group.shares.end(),
+                                         std::not_equal_to<>()) == group.shares.end();
+    if (even) group.shares.clear();
+  }
+  return groups;
 }
 
 base::Result<shm::Placement> place_ranks_here(const PlaceOptions& options, base::Log& log) {

@@ -37,6 +37,11 @@ base::Result<shm::Topology> choose_from(const Machine& machine, const PlaceOptio
 /// Errors as above, and kInvalidArgument when there is not a core.
 base::Result<shm::Placement> place_ranks(const Machine& machine, const PlaceOptions& options);
 
+/// Cuts a placement into `replicas` groups: consecutive ranks where there are at least as many,
+/// else several groups on each rank's node, which share its CPUs. Errors: kInvalidArgument for
+/// numbers that do not divide each other.
+base::Result<std::vector<shm::Placement>> divide(const shm::Placement& whole, int replicas);
+
 /// The same for this machine; tells `log` what people should know.
 base::Result<shm::Placement> place_ranks_here(const PlaceOptions& options, base::Log& log);
 

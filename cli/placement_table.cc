@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include "base/cat.h"
 #include "broker/api/json.h"
@@ -186,29 +187,37 @@ PlacementClass class_from(const broker::Json& json) {
   return own;
 }
 
+PlacementReply rank_from(const broker::Json& json) {
+  PlacementReply rank{.rank = static_cast<int>(count_at(json, "rank")),
+                      .page_bytes = count_at(json, "page_bytes"),
+                      .huge_bytes = count_at(json, "huge_page_bytes"),
+                      .source = text_at(json, "source")};
+  const broker::Json* node = json.find("node");
+  if (node != nullptr && node->integer()) rank.os_node = static_cast<int>(*node->integer());
+  const broker::Json* classes = json.find("classes");
+  if (classes != nullptr && classes->array() != nullptr)
+    for (const broker::Json& own : *classes->array()) rank.classes.push_back(class_from(own));
+  return rank;
+}
+
 }  // namespace
 
-base::Result<std::vector<PlacementReply>> placement_from_json(std::string_view text) {
+base::Result<std::vector<broker::GroupPlacement>> placement_from_json(std::string_view text) {
   broker::Json json;
   const auto error = broker::parse_json(text, {}, json);
   const broker::Json* list = error ? nullptr : json.find("ranks");
   if (list == nullptr || list->array() == nullptr)
     return base::Error{base::Code::kUnsupported,
                        "the server's answer is no placement; is it a numoe of this version?"};
-  std::vector<PlacementReply> ranks;
+  std::vector<broker::GroupPlacement> groups;
+  std::optional<uint64_t> group;  // the ranks of a group follow each other
   for (const broker::Json& entry : *list->array()) {
-    PlacementReply rank{.rank = static_cast<int>(count_at(entry, "rank")),
-                        .page_bytes = count_at(entry, "page_bytes"),
-                        .huge_bytes = count_at(entry, "huge_page_bytes"),
-                        .source = text_at(entry, "source")};
-    const broker::Json* node = entry.find("node");
-    if (node != nullptr && node->integer()) rank.os_node = static_cast<int>(*node->integer());
-    const broker::Json* classes = entry.find("classes");
-    if (classes != nullptr && classes->array() != nullptr)
-      for (const broker::Json& own : *classes->array()) rank.classes.push_back(class_from(own));
-    ranks.push_back(std::move(rank));
+    const uint64_t own = count_at(entry, "group");
+    if (group != own) groups.emplace_back();
+    group = own;
+    groups.back().push_back(rank_from(entry));
   }
-  return ranks;
+  return groups;
 }
 
 }  // namespace cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "broker/report.h"
 #include "proto/messages.h"
 
 namespace cli {
@@ -19,7 +20,7 @@ std::string placement_table(const std::vector<proto::PlacementReply>& ranks);
 /// helps.
 std::vector<std::string> placement_warnings(const std::vector<proto::PlacementReply>& ranks);
 
-/// The answer of GET /placement. Error: kUnsupported where it is none.
-base::Result<std::vector<proto::PlacementReply>> placement_from_json(std::string_view text);
+/// The answer of GET /placement, by group. Error: kUnsupported where it is none.
+base::Result<std::vector<broker::GroupPlacement>> placement_from_json(std::string_view text);
 
 }  // namespace cli

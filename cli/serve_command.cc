@@ -1,6 +1,7 @@
 // `numoe serve`: the cluster of this host behind the OpenAI API.
 #include <sys/stat.h>
 
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -92,18 +93,22 @@ base::Status serve(Context& context) {
                           .random_bits = random_bits};
   ASSIGN_OR_RETURN(const auto server, broker::HttpServer::start(std::move(http), std::move(parts)));
   context.log.info(base::cat("listening on ", server->url()));
-  ServeLoopOptions loop{.cluster = cluster_options(context),
+  // Before any of it is loaded: clients are told meanwhile that it loads.
+  ASSIGN_OR_RETURN(const Layout layout, choose_layout(options, context.log));
+  std::fputs(layout.text.c_str(), stderr);
+  ServeLoopOptions loop{.cluster = cluster_options(context, layout),
+                        .groups = layout.groups,
                         .slots_max = slots_max,
                         .drain_time = options.drain_seconds * broker::kSecond};
-  loop.cluster.rank.sequences = static_cast<int>(options.parallel);
+  const auto replicas = static_cast<int64_t>(loop.groups.size());
+  loop.cluster.rank.sequences = static_cast<int>((options.parallel + replicas - 1) / replicas);
   loop.cluster.silence_max = options.hang_seconds * broker::kSecond;
   loop.cluster.supervised = {{.orphan_ns = options.orphan_seconds * broker::kSecond}};
   loop.when_ready = base::cat("the model is ready; try: curl ", server->url(), "/v1/completions ",
                               keys.required() ? "-H 'Authorization: Bearer KEY' " : "",
                               "-H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon a "
                               "time\", \"max_tokens\": 50}'");
-  for (const std::string& line : start_warnings_here(options))
-    context.log.warning(line);
+  for (const std::string& line : start_warnings_here(options)) context.log.warning(line);
   return ServeLoop(std::move(loop), {context.factory, context.signals, context.log, *gate, *server})
       .run();
 }

@@ -14,39 +14,11 @@ namespace cli {
 
 namespace {
 
-constexpr base::TimeNs kMillisecond = 1'000'000;
-constexpr base::TimeNs kSecond = 1000 * kMillisecond;
-constexpr int kStartFailuresMax = 3;
-constexpr int kDelaySecondsMax = 30;
-// A group that lived for so long does not make the next start wait.
-constexpr base::TimeNs kSoon = 10 * kSecond;
+constexpr base::TimeNs kSecond = 1'000'000'000;
 // For the last words of answers that did not end in time.
 constexpr base::TimeNs kGoodbyeTime = kSecond;
 
 using State = broker::GroupStatus::State;
-
-/// Whether trying again without a change is in vain.
-bool is_final(base::Code code) {
-  switch (code) {
-    case base::Code::kInvalidArgument:
-    case base::Code::kBrokenFile:
-    case base::Code::kUnsupported:
-    case base::Code::kNotFound:
-    case base::Code::kNoSpace: return true;
-    default: return false;
-  }
-}
-
-/// Before the start after `losses` others that came soon one after the other.
-int delay_seconds(int losses) {
-  if (losses == 0) return 0;
-  return losses > 5 ? kDelaySecondsMax : std::min(1 << (losses - 1), kDelaySecondsMax);
-}
-
-std::string tenths(base::TimeNs duration) {
-  const base::TimeNs count = duration / (100 * kMillisecond);
-  return base::cat(count / 10, ".", count % 10);
-}
 
 }  // namespace
 
@@ -64,89 +36,73 @@ ServeLoop::ServeLoop(ServeLoopOptions options, ServeLoopParts parts)
   options_.cluster.when_a_worker_ends = {};
   // Those that were cancelled and have not ended yet are not counted here.
   options_.cluster.requests_max = 4 * options_.slots_max;
-  set_status();
+  parts_.gate.set_status({.groups = static_cast<int>(options_.groups.size())});
 }
 
 base::Status ServeLoop::run() {
-  ASSIGN_OR_RETURN(const auto loop, ClusterLoop::start(options_.cluster, parts_.factory,
-                                                       parts_.signals, parts_.log));
-  const auto ended = live(*loop);
+  RETURN_IF_ERROR(start_groups());
+  const auto ended = live();
+  // All are told before the first one is waited for.
+  for (const auto& group : groups_) group->loop().shut_down();
   if (ended.ok()) return finish(*ended);
   reception_.lose_all(ended.error());
   return ended.error();
 }
 
-base::Result<ServeLoop::Ended> ServeLoop::live(ClusterLoop& loop) {
-  const int watched[] = {parts_.gate.descriptor()};
-  while (true) {
-    loop.wait(watched);
-    if (const Ended ended = end(); ended != Ended::kNo) return ended;
-    base::Status going = loop.step();
-    take_events(loop);
-    if (going.ok() && loop.is_ready()) {
-      if (!ready_) on_ready(loop);
-      going = loop.watch(reception_.live_slots() > 0 ? Work::kSome : Work::kNone);
-      if (!going.ok()) status_.stalled = true;
-    }
-    if (!going.ok()) RETURN_IF_ERROR(on_loss(loop, going.error()));
-    RETURN_IF_ERROR(start_when_down(loop));
-    update_status(loop);
-    reception_.take(&loop.broker(), loop.now());
-    watch_.step(&loop.broker(), loop.now(), reception_.live_slots());
+base::Status ServeLoop::start_groups() {
+  const size_t count = options_.groups.size();
+  std::vector<ClusterLoop*> loops;
+  std::vector<ServedGroup*> groups;
+  std::vector<broker::Broker*> brokers;
+  for (size_t index = 0; index < count; index++) {
+    ClusterOptions own = options_.cluster;
+    own.placement = options_.groups[index];
+    if (count > 1) own.instance = base::cat("-", index, "of", count);
+    if (index > 0) own.before_loading = {};
+    ASSIGN_OR_RETURN(auto loop,
+                     ClusterLoop::open(std::move(own), parts_.factory, parts_.signals, parts_.log));
+    loops.push_back(loop.get());
+    groups_.push_back(std::make_unique<ServedGroup>(
+        std::move(loop), count > 1 ? base::cat("replica ", index, ": ") : "", parts_.log));
+    groups.push_back(groups_.back().get());
+    brokers.push_back(&groups.back()->loop().broker());
   }
-}
-
-void ServeLoop::take_events(ClusterLoop& loop) {
-  for (broker::Event& event : loop.take_events()) {
-    // It moves on after all.
-    if (std::holds_alternative<broker::TokenEvent>(event)) status_.stalled = false;
-    watch_.on_event(event);
-    reception_.on_event(event);
-  }
-  if (reception_.live_slots() == 0) status_.stalled = false;
-}
-
-void ServeLoop::on_ready(ClusterLoop& loop) {
-  ready_ = true;
-  ready_at_ = loop.now();
-  failures_ = 0;
-  progress_.finish();
-  parts_.log.info(was_ready_ ? base::cat("the workers are ready again, ",
-                                         tenths(ready_at_ - lost_at_), " s after they were lost")
-                             : options_.when_ready);
-  was_ready_ = true;
-  watch_.on_ready(rank_statuses(loop), loop.broker());
-}
-
-base::Status ServeLoop::on_loss(ClusterLoop& loop, const base::Error& error) {
-  loop.give_up(error);
-  take_events(loop);
-  lost_at_ = loop.now();
-  start_at_ = lost_at_;
-  told_ = false;
-  status_.reason = error.message;
-  status_.bytes_done = status_.bytes_total = 0;
-  if (ready_ && lost_at_ - ready_at_ >= kSoon) losses_ = 0;
-  // Those of another server may be in any state; ours say nothing about the next ones then.
-  const bool ours = ready_ || !loop.has_adopted();
-  if (!std::exchange(ready_, false) && ours) failures_++;
-  if (!was_ready_ && (is_final(error.code) || failures_ >= kStartFailuresMax)) return error;
-  if (failures_ >= kStartFailuresMax) loop.broker().end_all(error);
-  if (ours) start_at_ += delay_seconds(losses_++) * kSecond;
+  RETURN_IF_ERROR(ClusterLoop::check_room(loops));
+  for (ClusterLoop* const loop : loops) RETURN_IF_ERROR(loop->begin());
+  router_.emplace(std::move(brokers));
+  watch_.begin(std::move(groups));
   return {};
 }
 
-base::Status ServeLoop::start_when_down(ClusterLoop& loop) {
-  if (!loop.is_down()) return {};
-  if (!std::exchange(told_, true)) {
-    status_.reason = loop.cause().message;
-    const base::TimeNs delay = std::max<base::TimeNs>(start_at_ - lost_at_, 0) / kSecond;
-    parts_.log.warning(base::cat(status_.reason, "; the workers are started again",
-                                 delay > 0 ? base::cat(" in ", delay, " s") : ""));
+base::Result<ServeLoop::Ended> ServeLoop::live() {
+  const int watched[] = {parts_.gate.descriptor()};
+  std::vector<ClusterLoop*> loops;
+  for (const auto& group : groups_) loops.push_back(&group->loop());
+  while (true) {
+    ClusterLoop::wait(loops, watched);
+    if (const Ended ended = end(); ended != Ended::kNo) return ended;
+    RETURN_IF_ERROR(step_groups());
+    router_->on_tick(clock_.now());
+    update_status();
+    reception_.take(&*router_, clock_.now());
+    watch_.step(clock_.now(), reception_.live_slots());
   }
-  if (loop.now() < start_at_) return {};
-  const base::Status started = loop.start_again();
-  return started.ok() ? started : on_loss(loop, started.error());
+}
+
+base::Status ServeLoop::step_groups() {
+  for (size_t index = 0; index < groups_.size(); index++) {
+    ServedGroup& group = *groups_[index];
+    const bool was_down = group.loop().is_down();
+    RETURN_IF_ERROR(group.step(was_ready_ ? Others::kHaveAnswered : Others::kNone));
+    if (was_down && !group.loop().is_down())
+      for (const auto& other : groups_) other->loop().release_removed_weights();
+    for (broker::Event& event : group.take_events()) {
+      watch_.on_event(index, event);
+      router_->on_event(index, event);
+      reception_.on_event(event);
+    }
+  }
+  return {};
 }
 
 ServeLoop::Ended ServeLoop::end() {
@@ -155,8 +111,7 @@ ServeLoop::Ended ServeLoop::end() {
   if (!drained_by_) {
     drained_by_ = clock_.now() + options_.drain_time;
     parts_.server.drain();
-    status_.state = State::kDraining;
-    set_status();
+    update_status();
     if (parts_.server.busy() > 0)
       parts_.log.info(base::cat("ending when ", parts_.server.busy(),
                                 " running requests are answered, at most ",
@@ -181,27 +136,26 @@ base::Status ServeLoop::finish(Ended ended) {
   return {};
 }
 
-void ServeLoop::update_status(const ClusterLoop& loop) {
-  if (loop.is_ready()) {
-    status_.state = State::kReady;
-    status_.reason.clear();
-    status_.context = loop.ready(0).context;
-    status_.vocabulary = loop.ready(0).vocabulary;
-  } else {
-    status_.state = was_ready_ || !status_.reason.empty() ? State::kRestarting : State::kLoading;
-    const auto loaded = loop.progress().value_or(std::pair<uint64_t, uint64_t>());
-    if (loaded.second > 0) progress_.update(loaded.first, loaded.second, "MB");
-    status_.bytes_done = loaded.first;
-    status_.bytes_total = loaded.second;
+void ServeLoop::update_status() {
+  std::vector<broker::GroupStatus> all;
+  bool sizes_known = true;
+  for (const auto& group : groups_) {
+    all.push_back(group->status());
+    sizes_known = sizes_known && all.back().bytes_total > 0;
   }
-  const base::TimeNs pause = std::max<base::TimeNs>(start_at_ - loop.now(), 0);
-  status_.retry_seconds = static_cast<int>(pause / kSecond) + 2;
-  if (drained_by_) status_.state = State::kDraining;
-  set_status();
-}
-
-void ServeLoop::set_status() {
-  parts_.gate.set_status(status_);
+  broker::GroupStatus status = broker::merged(all);
+  const bool loads = status.groups_ready < status.groups;
+  // Before all have told their size the sum would run backwards.
+  if (loads && sizes_known) progress_.update(status.bytes_done, status.bytes_total, "MB");
+  if (!was_ready_ && status.groups_ready > 0) {
+    was_ready_ = true;
+    progress_.finish();
+    parts_.log.info(options_.when_ready);
+  } else if (!loads) {
+    progress_.finish();
+  }
+  if (drained_by_) status.state = State::kDraining;
+  parts_.gate.set_status(std::move(status));
 }
 
 }  // namespace cli

@@ -1,32 +1,34 @@
-// The thread of `numoe serve` that runs the cluster: it starts the workers, moves requests between
-// the gate and the broker, starts a lost group again, and ends on a signal when all is answered.
+// The thread of `numoe serve` that runs the groups: it starts their workers, moves requests between
+// the gate and the router, and ends on a signal when all is answered.
 //
-// A group that is lost is started again at once, after 1, 2, 4, … 30 s if the one before was lost
-// soon after it was ready; clients wait meanwhile, their answers go on. One that hangs is lost,
-// too. A group that never was ready is given up after a few attempts, at once if it says what is
-// wrong. The first signal drains: nothing new is accepted, what runs may end within a bound. The
-// second one ends at once. Thread rule: the main thread.
+// Each group is started again by itself when it is lost (cli/served_group.h); requests are refused
+// only while none is ready. The first signal drains: nothing new is accepted, what runs may end
+// within a bound. The second one ends at once. Thread rule: the main thread.
 #pragma once
 
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/result.h"
 #include "broker/gate.h"
 #include "broker/http/server.h"
 #include "broker/reception.h"
+#include "broker/router.h"
 #include "cli/cluster_loop.h"
 #include "cli/progress.h"
+#include "cli/served_group.h"
 #include "cli/signal_watch.h"
 #include "cli/status_watch.h"
 
 namespace cli {
 
 struct ServeLoopOptions {
-  ClusterOptions cluster = {};
-  int slots_max = 64;  // answers under way or waiting
+  ClusterOptions cluster = {};              // of every group; its placement is not read
+  std::vector<shm::Placement> groups = {};  // where the ranks of each go
+  int slots_max = 64;                       // answers under way or waiting
   base::TimeNs drain_time = 30'000'000'000;
   std::string when_ready = {};  // said when requests are accepted for the first time
 };
@@ -51,32 +53,25 @@ class ServeLoop {
  private:
   enum class Ended { kNo, kDrained, kCut };
 
-  /// Until the end; errors: the group is given up.
-  base::Result<Ended> live(ClusterLoop& loop);
-  void take_events(ClusterLoop& loop);
-  void on_ready(ClusterLoop& loop);
-  /// The group is lost: decides when it is started again. Error: never.
-  base::Status on_loss(ClusterLoop& loop, const base::Error& error);
-  base::Status start_when_down(ClusterLoop& loop);
+  base::Status start_groups();
+  /// Until the end; errors: the only group, or the last one, is given up.
+  base::Result<Ended> live();
+  base::Status step_groups();
   /// Looks at signals and at how far draining has come.
   Ended end();
-  void update_status(const ClusterLoop& loop);
-  void set_status();
+  void update_status();
   base::Status finish(Ended ended);
 
   ServeLoopOptions options_;
   const ServeLoopParts parts_;
   base::SteadyClock clock_;
   broker::Reception reception_;
-  broker::GroupStatus status_;
+  // In this order: those after it use the groups.
+  std::vector<std::unique_ptr<ServedGroup>> groups_;
+  std::optional<broker::Router> router_;
   StatusWatch watch_;
   Progress progress_;
-  bool ready_ = false;      // the group that there is now
-  bool was_ready_ = false;  // any
-  base::TimeNs ready_at_ = 0, lost_at_ = 0, start_at_ = 0;
-  int failures_ = 0;   // starts in a row that did not become ready
-  int losses_ = 0;     // in a row, each soon after the start before it
-  bool told_ = false;  // why the group was lost
+  bool was_ready_ = false;
   std::optional<base::TimeNs> drained_by_;
 };
 

@@ -76,11 +76,13 @@ PlaceOptions place_options(const Options& options) {
           .numa_nodes = options.numa_nodes};
 }
 
-ClusterOptions cluster_options(Context& context) {
+ClusterOptions cluster_options(Context& context, const Layout& layout) {
   const Options& options = context.options;
   ClusterOptions cluster{.rank = rank_options(options),
-                         .place = place_options(options),
+                         .placement = layout.groups.front(),
                          .arena_directory = options.arena_directory};
+  cluster.rank.strategy = layout.strategy;
+  cluster.rank.stages = layout.stages;
   cluster.before_loading = [&context](const worker::RankHostOptions& rank) -> base::Status {
     const Options& asked = context.options;
     ASSIGN_OR_RETURN(const model::Model model, model::load_model(asked.model));
@@ -99,9 +101,11 @@ ClusterOptions cluster_options(Context& context) {
 }
 
 base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context) {
+  ASSIGN_OR_RETURN(const Layout layout, choose_layout(context.options, context.log));
+  if (context.options.stats) std::fputs(layout.text.c_str(), stderr);
   Progress progress(stderr, style_for(stderr), "loading");
   return LocalCluster::start(
-      cluster_options(context), context.factory, context.signals, context.log,
+      cluster_options(context, layout), context.factory, context.signals, context.log,
       [&](uint64_t done, uint64_t total) { progress.update(done, total, "MB"); });
 }
 

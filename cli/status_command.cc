@@ -78,9 +78,13 @@ base::Status status(Context& context) {
                      : state + "\n");
   ASSIGN_OR_RETURN(std::string text, status_text(question.address.url(), state));
   if (options.placement) {
-    ASSIGN_OR_RETURN(const auto ranks, placement_from_json(placement));
-    text += "\n" + placement_table(ranks);
-    for (const std::string& line : placement_warnings(ranks)) context.log.warning(line);
+    ASSIGN_OR_RETURN(const auto groups, placement_from_json(placement));
+    for (size_t group = 0; group < groups.size(); group++) {
+      const std::string name = groups.size() > 1 ? base::cat("replica ", group, ": ") : "";
+      text += base::cat("\n", name, placement_table(groups[group]));
+      for (const std::string& line : placement_warnings(groups[group]))
+        context.log.warning(name + line);
+    }
   }
   return print(text);
 }

@@ -54,17 +54,39 @@ void add_line(std::string& text, std::string name, const std::string& value) {
   text += base::cat("  ", name, value, "\n");
 }
 
-std::string ranks_table(const std::vector<Reader>& ranks) {
+std::string ranks_table(const std::vector<Reader>& ranks, const std::vector<Reader>& groups) {
   std::vector<std::vector<std::string>> rows = {{"rank", "node", "process", "CPUs", "weights",
                                                  "attached", "in huge pages", "KV cache",
                                                  "memory"}};
-  for (const Reader& rank : ranks)
+  for (const Reader& rank : ranks) {
     rows.push_back({base::cat(rank["rank"].count()),
                     rank["node"].is_there() ? base::cat(rank["node"].count()) : "-",
                     base::cat(rank["pid"].count()), rank["cpus"].text(),
                     rank["weight_bytes"].size(), rank["attached_bytes"].size(),
                     rank["huge_page_bytes"].size(), rank["kv_bytes"].size(),
                     rank["memory"].text()});
+  }
+  if (groups.size() > 1) {
+    rows[0].insert(rows[0].begin(), "replica");
+    for (size_t i = 0; i < ranks.size(); i++)
+      rows[i + 1].insert(rows[i + 1].begin(), base::cat(ranks[i]["group"].count()));
+  }
+  return text_table(rows);
+}
+
+std::string groups_table(const std::vector<Reader>& groups) {
+  std::vector<std::vector<std::string>> rows = {
+      {"replica", "requests", "tokens", "KV blocks", "positions", "restarts", "state"}};
+  for (const Reader& group : groups) {
+    const Reader blocks = group["kv_blocks"];
+    const std::string state = group["status"].text();
+    rows.push_back({base::cat(group["group"].count()), base::cat(group["requests"].count()),
+                    base::cat(group["tokens"].count()),
+                    base::cat(blocks["used"].count(), " of ", blocks["total"].count()),
+                    base::cat(group["steps"]["positions"].count()),
+                    base::cat(group["restarts"].count()),
+                    state == "ready" ? state : group["message"].text()});
+  }
   return text_table(rows);
 }
 
@@ -107,8 +129,10 @@ base::Result<std::string> status_text(std::string_view url, std::string_view jso
            base::cat(steps["count"].count(), " with ", steps["positions"].count(), " positions in ",
                      duration_text(steps["seconds"].number())));
   if (status["exchange"].is_there()) add_line(text, "exchange", status["exchange"].text());
+  const std::vector<Reader> groups = status["groups"].array();
+  if (groups.size() > 1) text += groups_table(groups);
   const std::vector<Reader> ranks = status["ranks"].array();
-  if (!ranks.empty()) text += ranks_table(ranks);
+  if (!ranks.empty()) text += ranks_table(ranks, groups);
   return text;
 }
 

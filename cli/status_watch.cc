@@ -1,5 +1,6 @@
 #include "cli/status_watch.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -13,13 +14,12 @@ namespace {
 
 constexpr base::TimeNs kStatsEvery = 1'000'000'000;
 
-}  // namespace
-
-std::vector<broker::RankStatus> rank_statuses(const ClusterLoop& loop) {
+std::vector<broker::RankStatus> rank_statuses(const ClusterLoop& loop, int group) {
   std::vector<broker::RankStatus> ranks;
   for (int rank = 0; rank < loop.ranks(); rank++) {
     const shm::RankPlacement& place = loop.placement().ranks[static_cast<size_t>(rank)];
-    ranks.push_back({.rank = rank,
+    ranks.push_back({.group = group,
+                     .rank = rank,
                      .os_node = place.os_node,
                      .pid = loop.worker_pid(rank),
                      .cpus = shm::cpu_list(place.cpus),
@@ -28,53 +28,103 @@ std::vector<broker::RankStatus> rank_statuses(const ClusterLoop& loop) {
   return ranks;
 }
 
-void StatusWatch::on_ready(std::vector<broker::RankStatus> ranks, broker::Broker& broker) {
-  if (std::exchange(was_ready_, true)) {
+}  // namespace
+
+void StatusWatch::begin(std::vector<ServedGroup*> groups) {
+  for (ServedGroup* const group : groups) groups_.push_back({.group = group});
+  server_.groups.resize(groups_.size());
+}
+
+std::string StatusWatch::name_of(size_t index) const {
+  return groups_.size() > 1 ? base::cat("replica ", index, ": ") : "";
+}
+
+void StatusWatch::on_ready(size_t index) {
+  Watched& watched = groups_[index];
+  if (std::exchange(watched.was_ready, true)) {
     server_.restarts++;
+    server_.groups[index].restarts++;
   } else {
     // Only now: after a restart running answers would wait for it.
-    asks_placement_ = true;
-    broker.request_placement();
+    ask_placement(watched);
   }
-  server_.ranks = std::move(ranks);
-  broker.request_stats();
+  watched.ranks = rank_statuses(watched.group->loop(), static_cast<int>(index));
+  server_.ranks.clear();
+  for (const Watched& own : groups_)
+    server_.ranks.insert(server_.ranks.end(), own.ranks.begin(), own.ranks.end());
+  watched.group->loop().broker().request_stats();
 }
 
-void StatusWatch::on_event(const broker::Event& event) {
+void StatusWatch::ask_placement(Watched& watched) {
+  watched.asks_placement = true;
+  watched.group->loop().broker().request_placement();
+}
+
+void StatusWatch::on_event(size_t index, const broker::Event& event) {
+  Watched& watched = groups_[index];
   if (const auto* stats = std::get_if<broker::StatsEvent>(&event)) {
-    server_.stats = stats->stats;
+    server_.groups[index].stats = stats->stats;
+    std::vector<proto::StatsReply> all;
+    for (const broker::GroupReport& group : server_.groups) all.push_back(group.stats);
+    server_.stats = broker::merged(all);
   } else if (const auto* placement = std::get_if<broker::PlacementEvent>(&event)) {
-    asks_placement_ = false;
-    if (!std::exchange(told_, true)) tell_placement(placement->ranks);
-    parts_.gate.answer_placement({.round = round_, .ranks = placement->ranks});
+    watched.asks_placement = watched.is_in_round = false;
+    watched.placement = placement->ranks;
+    if (!std::exchange(watched.told, true)) tell_placement(index);
   } else if (std::holds_alternative<broker::GroupLostEvent>(event)) {
-    asks_placement_ = false;  // its answer will never be whole
+    watched.asks_placement = false;  // its answer will never be whole
+    watched.placement.clear();
   }
 }
 
-void StatusWatch::tell_placement(const std::vector<proto::PlacementReply>& ranks) {
-  if (parts_.print_table) parts_.print_table(placement_table(ranks));
-  for (const std::string& line : placement_warnings(ranks)) parts_.log.warning(line);
+void StatusWatch::tell_placement(size_t index) {
+  const broker::GroupPlacement& ranks = groups_[index].placement;
+  if (parts_.print_table) parts_.print_table(name_of(index) + placement_table(ranks));
+  for (const std::string& line : placement_warnings(ranks))
+    parts_.log.warning(name_of(index) + line);
 }
 
-void StatusWatch::step(broker::Broker* broker, base::TimeNs now, int live) {
+void StatusWatch::end_round_if_all_answered() {
+  if (!round_) return;
+  broker::PlacementAnswer answer{.round = *round_};
+  for (const Watched& watched : groups_) {
+    if (watched.is_in_round) return;
+    answer.groups.push_back(watched.placement);
+  }
+  parts_.gate.answer_placement(std::move(answer));
+  round_.reset();
+}
+
+void StatusWatch::step(base::TimeNs now, int live) {
   server_.answers_live = live;
   server_.now = now;
-  const bool ready = broker != nullptr && broker->ready();
-  if (!ready) asks_placement_ = false;
-  const bool wanted = parts_.gate.placement_asked() > parts_.gate.placement().round;
-  if (ready && wanted && !asks_placement_) {
-    asks_placement_ = true;
-    round_ = parts_.gate.placement_asked();
-    broker->request_placement();
+  bool any_ready = false;
+  for (size_t index = 0; index < groups_.size(); index++) {
+    Watched& watched = groups_[index];
+    broker::Broker& broker = watched.group->loop().broker();
+    if (watched.group->take_ready()) on_ready(index);
+    server_.groups[index].status = watched.group->status();
+    server_.groups[index].load = broker.load();
+    const bool ready = broker.ready();
+    any_ready = any_ready || ready;
+    if (!ready) watched.asks_placement = watched.is_in_round = false;
+    // Once more after the last answer, so that its blocks are seen to be free again.
+    const bool busy = broker.live_requests() > 0;
+    if (ready && (busy || watched.was_busy) && now - watched.asked_stats_at >= kStatsEvery) {
+      watched.asked_stats_at = now;
+      watched.was_busy = busy;
+      broker.request_stats();
+    }
   }
-  // Once more after the last answer, so that its blocks are seen to be free again.
-  const bool busy = live > 0;
-  if (ready && (busy || was_busy_) && now - asked_stats_at_ >= kStatsEvery) {
-    asked_stats_at_ = now;
-    was_busy_ = busy;
-    broker->request_stats();
+  const uint64_t asked = parts_.gate.placement_asked();
+  if (any_ready && !round_ && asked > parts_.gate.placement().round) {
+    round_ = asked;
+    for (Watched& watched : groups_) {
+      watched.is_in_round = watched.group->loop().broker().ready();
+      if (watched.is_in_round) ask_placement(watched);
+    }
   }
+  if (any_ready) end_round_if_all_answered();
   parts_.gate.set_server(server_);
 }
 

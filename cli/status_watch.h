@@ -1,11 +1,13 @@
 // What `serve` tells about itself: keeps the gate's answers to GET /status and GET /placement up to
-// date, and says where memory lies when the model is ready for the first time.
+// date, and says where memory lies when a group is ready for the first time.
 //
-// Asks the leader for its figures about once a second while something runs, and all ranks for their
-// placement when they are ready and when somebody wants to know. Thread rule: the loop's thread.
+// Asks the leaders for their figures about once a second while something runs, and all ranks for
+// their placement when they are ready and when somebody wants to know. Thread rule: the loop's
+// thread.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/gate.h"
-#include "cli/cluster_loop.h"
+#include "cli/served_group.h"
 
 namespace cli {
 
@@ -23,9 +25,6 @@ struct StatusWatchParts {
   std::function<void(const std::string&)> print_table;  // gets the table when ready
 };
 
-/// What the loop knows of its workers. REQUIRES: the group is ready.
-std::vector<broker::RankStatus> rank_statuses(const ClusterLoop& loop);
-
 class StatusWatch {
  public:
   StatusWatch(StatusWatchParts parts, broker::ServerStatus known)
@@ -34,23 +33,36 @@ class StatusWatch {
     parts_.gate.set_server(server_);
   }
 
-  /// Ranks as they are now, when the group is ready.
-  void on_ready(std::vector<broker::RankStatus> ranks, broker::Broker& broker);
-  void on_event(const broker::Event& event);
-  /// `live` are the answers under way. `broker` is nullptr while there is no group.
-  void step(broker::Broker* broker, base::TimeNs now, int live);
+  /// They outlive the watch; at least one. Until then nobody is asked.
+  void begin(std::vector<ServedGroup*> groups);
+  void on_event(size_t group, const broker::Event& event);
+  /// `live` are the answers under way in all groups.
+  void step(base::TimeNs now, int live);
 
  private:
-  void tell_placement(const std::vector<proto::PlacementReply>& ranks);
+  struct Watched {
+    ServedGroup* group = nullptr;
+    bool was_ready = false;
+    bool told = false;            // the table, once
+    bool asks_placement = false;  // the workers are asked, and have not all answered
+    bool is_in_round = false;     // for the question under way
+    broker::GroupPlacement placement = {};
+    std::vector<broker::RankStatus> ranks = {};
+    base::TimeNs asked_stats_at = 0;
+    bool was_busy = false;
+  };
+
+  /// Ranks as they are now, when the group is ready.
+  void on_ready(size_t index);
+  void ask_placement(Watched& watched);
+  void end_round_if_all_answered();
+  void tell_placement(size_t index);
+  std::string name_of(size_t index) const;
 
   const StatusWatchParts parts_;
   broker::ServerStatus server_;
-  bool was_ready_ = false;
-  bool told_ = false;            // the table, once
-  bool asks_placement_ = false;  // the workers are asked, and have not all answered
-  uint64_t round_ = 0;           // of the question under way, or answered
-  base::TimeNs asked_stats_at_ = 0;
-  bool was_busy_ = false;
+  std::vector<Watched> groups_;
+  std::optional<uint64_t> round_;  // of the question under way
 };
 
 }  // namespace cli

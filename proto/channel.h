@@ -49,6 +49,12 @@ class Channel {
   /// Waits until receive() has a message, one of `descriptors` is readable, or the time is over.
   /// True unless the time is over.
   virtual bool wait(base::TimeNs timeout, std::span<const int> descriptors) = 0;
+
+  /// Whether receive() would give something.
+  virtual bool has_message() = 0;
+  /// For who waits for several channels: after has_message() said no, with nothing sent since, this
+  /// becomes readable before it would say yes. Readable alone means nothing. -1: there is none.
+  virtual int descriptor() const = 0;
 };
 
 }  // namespace proto

@@ -40,10 +40,14 @@ class MemoryNetwork::Port final : public Channel {
     return received;
   }
 
-  bool wait(base::TimeNs, std::span<const int>) override {
+  bool wait(base::TimeNs, std::span<const int>) override { return has_message(); }
+
+  bool has_message() override {
     const auto& messages = network_.queues_.find(name_)->second.messages;
     return !messages.empty() && messages.begin()->first <= network_.clock_.now();
   }
+
+  int descriptor() const override { return -1; }
 
  private:
   MemoryNetwork& network_;

@@ -100,6 +100,22 @@ class ZmqChannel final : public Channel {
     }
   }
 
+  bool has_message() override {
+    try {
+      return (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
+    } catch (const zmq::error_t&) {
+      return true;  // a signal: the caller looks
+    }
+  }
+
+  int descriptor() const override {
+    try {
+      return static_cast<int>(socket_.get(zmq::sockopt::fd));
+    } catch (const zmq::error_t&) {
+      return -1;
+    }
+  }
+
  private:
   static constexpr zmq::send_flags kLast = zmq::send_flags::dontwait;
   static constexpr zmq::send_flags kMore = zmq::send_flags::dontwait | zmq::send_flags::sndmore;

@@ -31,6 +31,9 @@ class RankHostBackend final : public Backend {
   base::Result<std::string> check_room(const RoomQuestion& question) const override {
     return worker::check_room(host_->memory(), question);
   }
+  std::vector<ArenaNeed> room_needs(const RoomQuestion& question) const override {
+    return arena_needs(host_->memory(), question);
+  }
   std::string weights_prefix() const override { return host_->weights_prefix(); }
   void release_weights() override { host_->release_weights(); }
   proto::PlacementReply placement() const override { return host_->placement(); }

@@ -43,6 +43,8 @@ class Backend {
   virtual base::Result<std::string> check_room(const RoomQuestion& /*question*/) const {
     return std::string();
   }
+  /// What all ranks have yet to reserve; for the question of another group.
+  virtual std::vector<ArenaNeed> room_needs(const RoomQuestion& /*question*/) const { return {}; }
   /// Names of the weight arenas of all ranks start so; empty: there are none. Known before load().
   virtual std::string weights_prefix() const { return {}; }
   /// Before the process ends for good, with nobody left who could remove them: lets go of the

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/cat.h"
 #include "shm/arena_dir.h"
@@ -33,9 +34,16 @@ Wanted wanted_arenas(const GroupMemory& group, const RoomQuestion& question) {
   return wanted;
 }
 
+bool is_of_others(const std::string& arena, const RoomQuestion& question) {
+  return std::any_of(question.others.begin(), question.others.end(),
+                     [&](const ArenaNeed& other) { return other.arena == arena; });
+}
+
 /// Whether a rank will use what is there: attach to it, wait for it, or put its own in its place.
 bool is_of_use(const shm::ArenaListing& arena, const Wanted& wanted, const RoomQuestion& question) {
   const auto own = wanted.find(arena.name);
+  // What is right for the one group is right for the other: names tell plan and node.
+  if (own == wanted.end() && is_of_others(arena.name, question)) return true;
   if (own == wanted.end()) return false;
   const bool same = arena.damage.empty() && arena.identity == own->second;
   if (!question.named_weights) return same && is_ready(arena);
@@ -119,6 +127,30 @@ std::vector<shm::RankNeed> memory_needs(const GroupMemory& group, const RoomQues
   return needs;
 }
 
+std::vector<ArenaNeed> arena_needs(const GroupMemory& group, const RoomQuestion& question) {
+  const std::vector<shm::RankNeed> needs = memory_needs(group, question);
+  std::vector<ArenaNeed> named;
+  const auto count = static_cast<int>(needs.size());
+  for (int rank = 0; rank < count; rank++) {
+    const shm::RankNeed& need = needs[static_cast<size_t>(rank)];
+    named.push_back({weight_arena_name(group.names, {rank, count, need.node}), need});
+  }
+  return named;
+}
+
+std::vector<shm::RankNeed> all_needs(const GroupMemory& group, const RoomQuestion& question) {
+  std::vector<ArenaNeed> named = arena_needs(group, question);
+  named.insert(named.end(), question.others.begin(), question.others.end());
+  std::vector<shm::RankNeed> needs;
+  std::set<std::string> counted;
+  for (const ArenaNeed& own : named) {
+    needs.push_back(own.need);
+    const bool shared = question.named_weights && !counted.insert(own.arena).second;
+    if (shared) needs.back().weight_bytes = 0;
+  }
+  return needs;
+}
+
 base::Result<std::string> check_room(const GroupMemory& group, const RoomQuestion& question) {
   const Wanted wanted = wanted_arenas(group, question);
   remove_leftovers(wanted, question);
@@ -129,7 +161,7 @@ base::Result<std::string> check_room(const GroupMemory& group, const RoomQuestio
     if (!arena.in_use && !is_of_use(arena, wanted, question))
       facts.kept_bytes += arena.allocated_bytes;
   }
-  RETURN_IF_ERROR(shm::check_room(facts, memory_needs(group, question), question.huge_pages));
+  RETURN_IF_ERROR(shm::check_room(facts, all_needs(group, question), question.huge_pages));
   return question.mlock ? memlock_warning(full_needs(group, question)) : std::string();
 }
 

@@ -16,6 +16,12 @@
 
 namespace worker {
 
+/// What a rank has yet to reserve, and the name of its arena of weights, which several may share.
+struct ArenaNeed {
+  std::string arena;
+  shm::RankNeed need;
+};
+
 /// Where the ranks of a group will be.
 struct RoomQuestion {
   std::vector<int> os_nodes = {};  // by rank; -1: anywhere
@@ -24,6 +30,7 @@ struct RoomQuestion {
   bool named_weights = false;      // they take the place of unused ones of the same name
   shm::HugePages huge_pages = shm::HugePages::kAuto;
   bool mlock = false;
+  std::vector<ArenaNeed> others = {};  // of other groups that start at the same time
 };
 
 /// What they will hold. Borrows everything.
@@ -38,6 +45,12 @@ struct GroupMemory {
 
 /// What each rank has yet to reserve: nothing for weights that are there already.
 std::vector<shm::RankNeed> memory_needs(const GroupMemory& group, const RoomQuestion& question);
+
+/// The same with the names of their arenas.
+std::vector<ArenaNeed> arena_needs(const GroupMemory& group, const RoomQuestion& question);
+
+/// Of this group and of question.others: what lies under one name is reserved once.
+std::vector<shm::RankNeed> all_needs(const GroupMemory& group, const RoomQuestion& question);
 
 /// A warning for people, or nothing. Errors: as shm::check_room.
 base::Result<std::string> check_room(const GroupMemory& group, const RoomQuestion& question);

@@ -166,7 +166,7 @@ Task<Connection::After> Connection::tell_placement(Manner& manner, Record& recor
   }
   if (refusal) co_return co_await refuse(std::move(*refusal), manner, record);
   if (answer.round < round) co_return After::kClose;  // the client has left
-  co_return co_await respond(placement_page(answer.ranks), manner, record);
+  co_return co_await respond(placement_page(answer.groups), manner, record);
 }
 
 Task<std::optional<Refusal>> Connection::read_body(MessageReader& reader, bool& ended) {

@@ -15,7 +15,7 @@ void add_node(JsonWriter& json, int os_node) {
 }
 
 void add_rank(JsonWriter& json, const RankStatus& rank) {
-  json.begin_object().field("rank", rank.rank);
+  json.begin_object().field("group", rank.group).field("rank", rank.rank);
   add_node(json, rank.os_node);
   json.field("pid", rank.pid).field("cpus", rank.cpus);
   json.field("weight_bytes", rank.ready.arena_bytes).field("kv_bytes", rank.ready.kv_bytes);
@@ -32,6 +32,24 @@ void add_model(JsonWriter& json, const ServedModel& model, const GroupStatus& st
     json.null();  // not loaded yet
   else
     json.value(status.context);
+  json.end_object();
+}
+
+void add_stats(JsonWriter& json, const proto::StatsReply& stats) {
+  json.key("kv_blocks").begin_object().field("used", stats.kv_blocks_used);
+  json.field("peak", stats.kv_blocks_peak).field("total", stats.kv_block_count);
+  json.field("reused", stats.kv_blocks_reused).end_object();
+  json.key("steps").begin_object().field("count", stats.steps);
+  json.field("positions", stats.columns).field("seconds", static_cast<double>(stats.step_ns) / 1e9);
+  json.field("waiting_seconds", static_cast<double>(stats.wait_ns) / 1e9).end_object();
+}
+
+void add_group(JsonWriter& json, int number, const GroupReport& group) {
+  json.begin_object().field("group", number);
+  json.field("status", state_name(group.status.state));
+  json.field("message", state_sentence(group.status)).field("restarts", group.restarts);
+  json.field("requests", group.load.requests).field("tokens", group.load.tokens);
+  add_stats(json, group.stats);
   json.end_object();
 }
 
@@ -66,42 +84,47 @@ Response status_page(const ServedModel& model, const GroupStatus& status,
   json.field("restarts", server.restarts);
   json.key("answers").begin_object().field("live", server.answers_live);
   json.field("limit", server.answers_max).end_object();
-  const proto::StatsReply& stats = server.stats;
-  json.key("kv_blocks").begin_object().field("used", stats.kv_blocks_used);
-  json.field("peak", stats.kv_blocks_peak).field("total", stats.kv_block_count);
-  json.field("reused", stats.kv_blocks_reused).end_object();
-  json.key("steps").begin_object().field("count", stats.steps);
-  json.field("positions", stats.columns).field("seconds", static_cast<double>(stats.step_ns) / 1e9);
-  json.field("waiting_seconds", static_cast<double>(stats.wait_ns) / 1e9).end_object();
+  add_stats(json, server.stats);
   json.key("exchange");
   if (server.ranks.empty() || server.ranks[0].ready.exchange.empty())
     json.null();
   else
     json.value(server.ranks[0].ready.exchange);
-  json.key("ranks").begin_array();
+  json.key("groups").begin_array();
+  for (size_t group = 0; group < server.groups.size(); group++)
+    add_group(json, static_cast<int>(group), server.groups[group]);
+  json.end_array().key("ranks").begin_array();
   for (const RankStatus& rank : server.ranks) add_rank(json, rank);
   return {.body = json.end_array().end_object().take()};
 }
 
-Response placement_page(const std::vector<proto::PlacementReply>& ranks) {
+namespace {
+
+void add_placement(JsonWriter& json, int group, const proto::PlacementReply& rank) {
+  json.begin_object().field("group", group).field("rank", rank.rank);
+  add_node(json, rank.os_node);
+  json.field("source", rank.source).field("sample", is_sample(rank));
+  json.field("page_bytes", rank.page_bytes).field("huge_page_bytes", rank.huge_bytes);
+  add_misplaced(json, misplaced_in(rank), rank.os_node);
+  json.key("classes").begin_array();
+  for (const proto::PlacementClass& own : rank.classes) {
+    json.begin_object().field("name", own.name).field("bytes", own.bytes);
+    add_bytes_by_node(json, own.bytes_on_node);
+    json.field("bytes_absent", own.bytes_absent).field("bytes_asked", own.bytes_asked);
+    add_misplaced(json, misplaced_in(own, rank.os_node), rank.os_node);
+    json.end_object();
+  }
+  json.end_array().end_object();
+}
+
+}  // namespace
+
+Response placement_page(const std::vector<GroupPlacement>& groups) {
   JsonWriter json;
   json.begin_object().field("object", "placement").key("ranks").begin_array();
-  for (const proto::PlacementReply& rank : ranks) {
-    json.begin_object().field("rank", rank.rank);
-    add_node(json, rank.os_node);
-    json.field("source", rank.source).field("sample", is_sample(rank));
-    json.field("page_bytes", rank.page_bytes).field("huge_page_bytes", rank.huge_bytes);
-    add_misplaced(json, misplaced_in(rank), rank.os_node);
-    json.key("classes").begin_array();
-    for (const proto::PlacementClass& own : rank.classes) {
-      json.begin_object().field("name", own.name).field("bytes", own.bytes);
-      add_bytes_by_node(json, own.bytes_on_node);
-      json.field("bytes_absent", own.bytes_absent).field("bytes_asked", own.bytes_asked);
-      add_misplaced(json, misplaced_in(own, rank.os_node), rank.os_node);
-      json.end_object();
-    }
-    json.end_array().end_object();
-  }
+  for (size_t group = 0; group < groups.size(); group++)
+    for (const proto::PlacementReply& rank : groups[group])
+      add_placement(json, static_cast<int>(group), rank);
   return {.body = json.end_array().end_object().take()};
 }
 

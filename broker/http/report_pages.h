@@ -14,6 +14,6 @@ namespace broker {
 Response status_page(const ServedModel& model, const GroupStatus& status,
                      const ServerStatus& server);
 
-Response placement_page(const std::vector<proto::PlacementReply>& ranks);
+Response placement_page(const std::vector<GroupPlacement>& groups);
 
 }  // namespace broker

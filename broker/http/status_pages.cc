@@ -72,6 +72,8 @@ Response live_page(const GroupStatus& status) {
 Response ready_page(const GroupStatus& status) {
   JsonWriter json;
   json.begin_object().field("status", state_name(status.state));
+  if (status.groups > 1) json.key("groups").begin_object().field("ready", status.groups_ready);
+  if (status.groups > 1) json.field("total", status.groups).end_object();
   if (status.state != GroupStatus::State::kReady) {
     json.field("message", state_sentence(status));
     add_progress(json, status);

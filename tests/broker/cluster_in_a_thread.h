@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -78,7 +79,10 @@ class ClusterInAThread {
       if (!sent.ok()) broker_->on_peer_lost(out.peer, sent.error());
     }
     for (auto& [rank, process] : processes_) turn(rank, process);
-    for (Event& event : broker_->take_events()) note(std::move(event));
+    for (Event& event : broker_->take_events()) {
+      if (on_event) on_event(event);
+      note(std::move(event));
+    }
   }
   /// Turns until `done`, or fails after `turns`.
   template <class Done>
@@ -100,6 +104,7 @@ class ClusterInAThread {
   /// How many workers have loaded.
   int loads() const { return loads_; }
   std::map<uint64_t, Answer> answers;
+  std::function<void(Event&)> on_event;  // sees and may change all of them first; may be empty
   std::vector<base::Error> losses;
   int ready_count = 0;
   std::vector<proto::StatsReply> stats;

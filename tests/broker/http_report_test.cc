@@ -20,11 +20,11 @@ TEST(HttpReport, StatusIsToldInEveryState) {
 
 TEST(HttpReport, PlacementWaitsForTheAnswerToItsOwnQuestion) {
   Server server;
-  server.gate->answer_placement({.round = 0, .ranks = {{.rank = 0, .source = "old"}}});
+  server.gate->answer_placement({.round = 0, .groups = {{{.rank = 0, .source = "old"}}}});
   Client client = server.connect();
   client.send(get("/placement"));
   ASSERT_TRUE(Server::until([&] { return server.gate->placement_asked() == 1; }));
-  server.gate->answer_placement({.round = 1, .ranks = {{.rank = 0, .source = "new"}}});
+  server.gate->answer_placement({.round = 1, .groups = {{{.rank = 0, .source = "new"}}}});
   const HttpReply reply = client.read_reply();
   EXPECT_EQ(reply.status, 200);
   EXPECT_NE(reply.body.find(R"("source":"new")"), std::string::npos) << reply.body;

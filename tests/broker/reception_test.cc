@@ -69,17 +69,21 @@ class ReceptionTest : public testing::Test {
     return text;
   }
   void pass() {
-    for (Event& event : leader.broker.take_events()) reception.on_event(event);
+    for (Event& event : leader.broker.take_events()) {
+      router.on_event(0, event);
+      reception.on_event(event);
+    }
   }
 
   std::unique_ptr<Gate> gate = std::move(*Gate::create(2));
   Reception reception{*gate, 5};
   OneLeader leader;
+  Router router{{&leader.broker}};
 };
 
 TEST_F(ReceptionTest, SlotsOfOneTicketGoTheirWay) {
   ASSERT_TRUE(gate->submit(submission(1, 2)).ok());
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(leader.sent(), "g1 g2 ");
   EXPECT_EQ(replies(), "1:accepted ");
   leader.chunk(2, 0);
@@ -96,11 +100,11 @@ TEST_F(ReceptionTest, SlotsOfOneTicketGoTheirWay) {
 TEST_F(ReceptionTest, WhatDoesNotFitIsBusyAsAWhole) {
   ASSERT_TRUE(gate->submit(submission(1, 3)).ok());
   ASSERT_TRUE(gate->submit(submission(2, 3)).ok());
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(replies(), "1:accepted 2:busy ");
   EXPECT_EQ(leader.sent(), "g1 g2 g3 ");
   ASSERT_TRUE(gate->submit(submission(3, 2)).ok());
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(replies(), "3:accepted ");
 }
 
@@ -108,7 +112,7 @@ TEST_F(ReceptionTest, OneBadSlotRefusesTheWhole) {
   Submission bad = submission(1, 2);
   bad.slots.push_back({.prompt = {1000}});
   ASSERT_TRUE(gate->submit(bad).ok());
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(replies(), "1:refused ");
   EXPECT_EQ(leader.sent(), "g1 g2 c1 c2 ");
   leader.chunk(1, 0, proto::Finish::kCancelled);
@@ -119,25 +123,25 @@ TEST_F(ReceptionTest, OneBadSlotRefusesTheWhole) {
 
 TEST_F(ReceptionTest, CancelsOneSlotOrAll) {
   ASSERT_TRUE(gate->submit(submission(1, 3)).ok());
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   leader.sent();
   gate->cancel({.ticket = 1, .slot = 1});
   gate->cancel({.ticket = 9});
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(leader.sent(), "c2 ");
   gate->cancel({.ticket = 1});
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(leader.sent(), "c1 c2 c3 ");
   // Together with the request itself, too.
   ASSERT_TRUE(gate->submit(submission(2, 1)).ok());
   gate->cancel({.ticket = 2});
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   EXPECT_EQ(leader.sent(), "g4 c4 ");
 }
 
 TEST_F(ReceptionTest, ALostGroupEndsEverySlotOnce) {
   ASSERT_TRUE(gate->submit(submission(1, 2)).ok());
-  reception.take(&leader.broker, 0);
+  reception.take(&router, 0);
   leader.chunk(1, 0, proto::Finish::kStop);
   pass();
   replies();

@@ -45,7 +45,7 @@ TEST(Misplaced, CountsWhatIsInMemoryOnAnotherNode) {
 
 TEST(PlacementPage, TellsEveryClassAndNode) {
   EXPECT_FALSE(is_sample(half_wrong(1)));
-  const std::string body = placement_page({half_wrong(1)}).body;
+  const std::string body = placement_page({{half_wrong(1)}}).body;
   EXPECT_EQ(body, R"({"object":"placement","ranks":[{"rank":1,"node":1,"source":"move_pages",)"
                   R"("sample":false,"page_bytes":4096,"huge_page_bytes":0,)"
                   R"("misplaced_percent":22.22222222222222,"classes":[)"
@@ -58,7 +58,7 @@ TEST(PlacementPage, TellsEveryClassAndNode) {
 TEST(PlacementPage, KnowsNoRightPlaceOnSimulatedNodes) {
   PlacementReply rank = half_wrong(-1);
   rank.classes[0].bytes_asked = 100;
-  const std::string body = placement_page({rank}).body;
+  const std::string body = placement_page({{rank}}).body;
   EXPECT_NE(body.find(R"("node":null)"), std::string::npos) << body;
   EXPECT_NE(body.find(R"("sample":true)"), std::string::npos) << body;
   EXPECT_NE(body.find(R"("misplaced_percent":null)"), std::string::npos) << body;
@@ -180,6 +180,67 @@ TEST(StatusPage, TellsWorkersAndNumbers) {
   EXPECT_NE(response.body.find("worker 1 was killed"), std::string::npos);
   EXPECT_NE(response.body.find(R"("context_length":null)"), std::string::npos);
   EXPECT_NE(response.body.find(R"("ranks":[])"), std::string::npos);
+}
+
+using State = GroupStatus::State;
+
+TEST(MergedStatus, IsReadyWhenOneIs) {
+  const GroupStatus ready{.state = State::kReady,
+                          .bytes_done = 5,
+                          .bytes_total = 5,
+                          .context = 64,
+                          .vocabulary = 90,
+                          .retry_seconds = 2};
+  const GroupStatus lost{.state = State::kRestarting,
+                         .bytes_total = 5,
+                         .reason = "killed",
+                         .retry_seconds = 9,
+                         .stalled = true};
+  const GroupStatus both = merged(std::vector{lost, ready});
+  EXPECT_EQ(both.state, State::kReady);
+  EXPECT_EQ(both.groups, 2);
+  EXPECT_EQ(both.groups_ready, 1);
+  EXPECT_EQ(both.context, 64);
+  EXPECT_EQ(both.reason, "") << "requests are answered";
+  EXPECT_FALSE(both.stalled) << "one of them moves";
+  EXPECT_EQ(both.bytes_done, 5u);
+  EXPECT_EQ(both.bytes_total, 10u);
+  EXPECT_NE(ready_page(both).body.find(R"("groups":{"ready":1,"total":2})"), std::string::npos);
+  const GroupStatus none = merged(std::vector{GroupStatus{.retry_seconds = 3}, lost});
+  EXPECT_EQ(none.state, State::kRestarting);
+  EXPECT_EQ(none.reason, "killed");
+  EXPECT_EQ(none.retry_seconds, 3);
+  EXPECT_EQ(ready_page(none).status, 503);
+  EXPECT_TRUE(merged(std::vector{lost, lost}).stalled);
+  EXPECT_EQ(merged(std::vector{GroupStatus()}).state, State::kLoading);
+  EXPECT_EQ(ready_page(merged(std::vector{ready})).body, R"({"status":"ready"})");
+}
+
+TEST(StatusPage, TellsEveryGroup) {
+  ServerStatus server;
+  server.groups = {{.status = {.state = State::kReady}, .load = {.requests = 3, .tokens = 70}},
+                   {.status = {.state = State::kRestarting, .reason = "killed"}, .restarts = 2}};
+  server.groups[0].stats.steps = 11;
+  server.ranks = {{.group = 1, .rank = 0}};
+  const std::string body = status_page({}, {}, server).body;
+  for (const char* const part :
+       {R"("groups":[{"group":0,"status":"ready","message":"ready","restarts":0,"requests":3,)",
+        R"("tokens":70,"kv_blocks":)", R"("steps":{"count":11,)",
+        R"({"group":1,"status":"restarting")", R"("restarts":2)",
+        R"("ranks":[{"group":1,"rank":0,)"})
+    EXPECT_NE(body.find(part), std::string::npos) << part << " in " << body;
+}
+
+TEST(MergedStats, AreSums) {
+  const std::vector<proto::StatsReply> groups = {
+      {.steps = 2, .step_ns = 10, .waits_per_layer = 3, .kv_blocks_used = 1, .kv_block_count = 8},
+      {.steps = 5, .step_ns = 20, .kv_blocks_used = 2, .kv_block_count = 8}};
+  const proto::StatsReply all = merged(groups);
+  EXPECT_EQ(all.steps, 7u);
+  EXPECT_EQ(all.step_ns, 30u);
+  EXPECT_EQ(all.waits_per_layer, 3);
+  EXPECT_EQ(all.kv_blocks_used, 3);
+  EXPECT_EQ(all.kv_block_count, 16);
 }
 
 }  // namespace

@@ -38,6 +38,20 @@ TEST(Options, RunHasDefaults) {
   EXPECT_FALSE(options.stats);
 }
 
+TEST(Options, StrategiesAreThoseThatACommandCanRun) {
+  EXPECT_EQ(good({"run", "m"}).strategy, "auto");
+  EXPECT_EQ(good({"serve", "m"}).strategy, "auto");
+  EXPECT_EQ(good({"serve", "m"}).replicas, 0);
+  const Options options = good(
+      {"serve", "m", "--strategy", "replicas", "--replicas", "4", "--objective", "throughput"});
+  EXPECT_EQ(options.strategy, "replicas");
+  EXPECT_EQ(options.replicas, 4);
+  EXPECT_EQ(options.objective, "throughput");
+  refused({"run", "m", "--strategy", "replicas"}, "--strategy");
+  refused({"run", "m", "--replicas", "2"}, "--replicas");
+  refused({"serve", "m", "--objective", "fame"}, "--objective");
+}
+
 TEST(Options, ServeTakesWhatItNeeds) {
   const Options options = good({"serve",
                                 "m",
@@ -185,7 +199,8 @@ TEST(Options, BadValuesNameTheOption) {
   refused({"run", "m", "-n", "-5"}, "--max-tokens");
   refused({"run", "m", "-n", "99999999999"}, "--max-tokens");
   refused({"run", "m", "-n", "2.5"}, "--max-tokens");
-  refused({"run", "m", "--isa", "avx512"}, "must be one of auto reference scalar avx2 avxvnni avx512vl avx512vnni");
+  refused({"run", "m", "--isa", "avx512"},
+          "must be one of auto reference scalar avx2 avxvnni avx512vl avx512vnni");
   refused({"run", "m", "--seed", "-1"}, "--seed");
   refused({"run", "m", "--seed", "18446744073709551616"}, "--seed");
   refused({"run", "m", "--nodes", "65"}, "--nodes");

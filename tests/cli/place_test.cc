@@ -110,6 +110,55 @@ TEST(TopologyReport, DrawsWhatThereIsAndWhatIsForbidden) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
+TEST(Divide, GivesConsecutiveNodesToAReplica) {
+  const Machine four = machine("package:4 [numa(memory=8GB)] core:4 pu:1");
+  const auto groups = divide(placed(four, {}), 2);
+  ASSERT_TRUE(groups.ok());
+  ASSERT_EQ(groups->size(), 2u);
+  ASSERT_EQ(groups->at(1).ranks.size(), 2u);
+  EXPECT_EQ(groups->at(1).ranks[0].os_node, 2);
+  EXPECT_EQ(groups->at(1).ranks[1].cpus, (Cpus{12, 13, 14, 15}));
+  EXPECT_TRUE(groups->at(1).shares.empty());
+  EXPECT_EQ(divide(placed(four, {}), 4)->at(3).ranks[0].os_node, 3);
+}
+
+TEST(Divide, ReplicasOnANodeShareItsCpus) {
+  const Machine two = machine("package:2 [numa(memory=8GB)] core:5 pu:1");
+  const shm::Placement whole = placed(two, {});
+  const auto groups = divide(whole, 4);
+  ASSERT_TRUE(groups.ok());
+  std::vector<Cpus> cpus;
+  for (const shm::Placement& group : *groups) {
+    ASSERT_EQ(group.ranks.size(), 1u);
+    cpus.push_back(group.ranks[0].cpus);
+    EXPECT_FALSE(group.oversubscribed);
+  }
+  EXPECT_EQ(cpus, (std::vector<Cpus>{{1, 2}, {3, 4}, {5, 6}, {7, 8, 9}}));
+  EXPECT_EQ(groups->at(1).ranks[0].os_node, 0);
+  EXPECT_EQ(groups->at(2).ranks[0].os_node, 1);
+  const auto many = divide(placed(two, {.nodes = 1, .threads_per_node = 1}), 3);
+  ASSERT_EQ(many->size(), 3u);
+  EXPECT_TRUE(many->at(2).oversubscribed) << "three threads on one CPU";
+}
+
+TEST(Divide, SharesAreThoseOfTheRanks) {
+  shm::Placement whole;
+  whole.ranks = {{0, {0}}, {1, {1, 2, 3}}, {2, {4}}, {3, {5}}};
+  whole.shares = {1, 3, 1, 1};
+  const auto groups = divide(whole, 2);
+  EXPECT_EQ(groups->at(0).shares, (std::vector<double>{1, 3}));
+  EXPECT_TRUE(groups->at(1).shares.empty()) << "equal ones";
+}
+
+TEST(Divide, RefusesWhatDoesNotDivide) {
+  const Machine four = machine("package:4 [numa(memory=8GB)] core:4 pu:1");
+  for (const int replicas : {3, 5, 6, 7}) {
+    const auto groups = divide(placed(four, {}), replicas);
+    ASSERT_FALSE(groups.ok());
+    EXPECT_NE(groups.error().message.find("does not go with 4 nodes"), std::string::npos);
+  }
+}
+
 TEST(TopologyReport, LinesFitAndNothingIsLost) {
   const Machine large = machine("package:2 [numa(memory=8GB)] core:96 pu:2");
   const std::string text = topology_text(large, placed(large, {}));

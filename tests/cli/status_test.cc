@@ -79,9 +79,13 @@ TEST(PlacementTable, IsTheSameFromJson) {
                               .bytes_absent = 50,
                               .bytes_asked = 50});
   ranks.push_back(rank_on(2, -1));
-  const auto read = placement_from_json(broker::placement_page(ranks).body);
+  const auto read = placement_from_json(broker::placement_page({ranks}).body);
   ASSERT_TRUE(read.ok()) << read.error().message;
-  EXPECT_EQ(placement_table(*read), placement_table(ranks));
+  ASSERT_EQ(read->size(), 1u);
+  EXPECT_EQ(placement_table(read->front()), placement_table(ranks));
+  const auto two = placement_from_json(broker::placement_page({{ranks[0]}, {}, ranks}).body);
+  ASSERT_EQ(two->size(), 2u) << "who is not ready tells nothing";
+  EXPECT_EQ(two->back().size(), 3u);
   for (const char* const text : {"", "[]", "{}", R"({"ranks":3})", "rubbish"})
     EXPECT_FALSE(placement_from_json(text).ok()) << text;
   const auto odd = placement_from_json(

@@ -2,6 +2,7 @@
 #include "proto/channel.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -226,6 +227,22 @@ TEST(ZmqChannel, WaitAlsoWatchesDescriptors) {
   EXPECT_TRUE(broker->wait(kSecond, watched));
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+// As one waits for several: look whether there is something, and if not, watch the descriptor.
+TEST(ZmqChannel, ADescriptorTellsOfEveryMessageThatWasNotThereBefore) {
+  ZmqPair pair;
+  const auto broker = pair.broker();
+  const auto worker = pair.worker("w#1");
+  for (int message = 0; message < 50; message++) {
+    EXPECT_FALSE(broker->has_message());
+    ASSERT_TRUE(worker->send(kBroker, {{"hello"}}).ok());
+    while (!broker->has_message()) {
+      pollfd watched{broker->descriptor(), POLLIN, 0};
+      ASSERT_EQ(poll(&watched, 1, 10'000), 1) << "waits although a message is on its way";
+    }
+    ASSERT_TRUE(broker->receive());
+  }
 }
 
 TEST(ZmqChannel, BadEndpointsAreErrors) {
