@@ -29,21 +29,29 @@ struct KernelRow {
   double single, four, many;  // GMAC/s with 1, 4 and 64 columns
 };
 
-// Measured by `numoe probe` on a core of an EPYC 9004 at about 3.7 GHz. Types without a row are
-// products over plain rows.
+// What `numoe probe` measured on a core of an EPYC 9004 (Zen 4), both cores busy. Types without a
+// row have no packed layout.
 constexpr KernelRow kAvx512[] = {
-    {TensorType::kF32, 8, 20, 40},      {TensorType::kF16, 10, 20, 38},
-    {TensorType::kBF16, 10, 20, 38},    {TensorType::kQ8_0, 60, 120, 150},
-    {TensorType::kQ4_K, 70, 140, 180},  {TensorType::kQ6_K, 45, 110, 150},
-    {TensorType::kMXFP4, 60, 120, 150},
+    {TensorType::kF32, 17, 46, 48},      {TensorType::kF16, 22, 47, 52},
+    {TensorType::kBF16, 22, 46, 50},     {TensorType::kQ4_0, 90, 154, 166},
+    {TensorType::kQ4_1, 83, 138, 149},   {TensorType::kQ5_0, 55, 132, 152},
+    {TensorType::kQ5_1, 52, 120, 141},   {TensorType::kQ8_0, 75, 151, 166},
+    {TensorType::kQ2_K, 67, 118, 126},   {TensorType::kQ3_K, 60, 134, 136},
+    {TensorType::kQ4_K, 75, 149, 167},   {TensorType::kQ5_K, 59, 140, 150},
+    {TensorType::kQ6_K, 49, 103, 116},   {TensorType::kIQ4_NL, 75, 158, 163},
+    {TensorType::kIQ4_XS, 70, 153, 171}, {TensorType::kMXFP4, 52, 114, 161},
 };
 constexpr KernelRow kAvx2[] = {
-    {TensorType::kF32, 8, 16, 20},    {TensorType::kF16, 9, 16, 20},
-    {TensorType::kBF16, 9, 16, 20},   {TensorType::kQ8_0, 35, 45, 50},
-    {TensorType::kQ4_K, 40, 55, 60},  {TensorType::kQ6_K, 28, 42, 50},
-    {TensorType::kMXFP4, 35, 45, 50},
+    {TensorType::kF32, 16, 33, 41},    {TensorType::kF16, 20, 45, 46},
+    {TensorType::kBF16, 16, 40, 37},   {TensorType::kQ4_0, 70, 107, 104},
+    {TensorType::kQ4_1, 64, 100, 103}, {TensorType::kQ5_0, 48, 81, 87},
+    {TensorType::kQ5_1, 45, 77, 77},   {TensorType::kQ8_0, 44, 58, 57},
+    {TensorType::kQ2_K, 59, 81, 85},   {TensorType::kQ3_K, 53, 74, 71},
+    {TensorType::kQ4_K, 68, 99, 105},  {TensorType::kQ5_K, 46, 79, 86},
+    {TensorType::kQ6_K, 41, 71, 74},   {TensorType::kIQ4_NL, 35, 55, 55},
+    {TensorType::kIQ4_XS, 36, 53, 53}, {TensorType::kMXFP4, 21, 41, 40},
 };
-constexpr double kPlainRows = 0.6;  // GMAC/s, any type and instruction set
+constexpr KernelRow kPlainRows = {TensorType::kF32, 0.8, 1.9, 3.9};  // of any type
 
 bool is_wide(const std::string& isa) {
   return isa.starts_with("avx512");
@@ -80,14 +88,15 @@ std::vector<KernelSpeed> assumed_kernels(const std::string& isa) {
   for (uint32_t id = 0; id < 64; id++) {
     const kernels::TypeInfo* info = kernels::find_type(id);
     if (info != nullptr && std::ranges::count(speeds, info->type, &KernelSpeed::type) == 0)
-      speeds.push_back({info->type, {{1, kPlainRows}}});
+      speeds.push_back(
+          {info->type, {{1, kPlainRows.single}, {4, kPlainRows.four}, {64, kPlainRows.many}}});
   }
   return speeds;
 }
 
 ThreadSpeed assumed_thread(const std::string& isa) {
-  if (is_wide(isa)) return {.attend = 12, .prepare = 2.0, .route = 0.2};
-  return {.attend = 10, .prepare = 1.5, .route = 0.2};
+  if (is_wide(isa)) return {.attend = 21, .prepare = 1.46, .route = 0.04};
+  return {.attend = 20, .prepare = 1.33, .route = 0.03};
 }
 
 MeetingSpeed assumed_meeting(int threads, int packages) {

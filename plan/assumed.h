@@ -21,7 +21,7 @@ AssumedMemory assumed_memory(int cores_of_socket);
 /// From one core to all, if all together read `gb_per_s`.
 std::vector<ReadPoint> assumed_read(double gb_per_s, double gb_per_s_core, int threads);
 
-/// Kernels of one core at 3 GHz with AVX-512 VNNI; "avx2": with AVX2.
+/// Kernels of one core with AVX-512, or of one with AVX2 only.
 std::vector<KernelSpeed> assumed_kernels(const std::string& isa);
 ThreadSpeed assumed_thread(const std::string& isa);
 

@@ -241,7 +241,7 @@ void read_kernels(const HostFacts& facts, Machine& machine) {
     lower(machine.kernel_origin, Origin::kAssumed);
     machine.notes.push_back(
         cat("speed of the kernels is assumed: cores with ", facts.isa.empty() ? "avx2" : facts.isa,
-            " at about 3 GHz; `numoe probe --save` measures those of a machine"));
+            ", as a Zen 4 core has them; `numoe probe --save` measures those of a machine"));
   }
 }
 
