@@ -49,6 +49,7 @@ base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
     scratch_.shared_weight[as_size(c)] = shared_weight(layer, c);
     int32_t& fault = scratch_.faults[as_size(c)];
     if (!finite && fault < 0) fault = static_cast<int32_t>(layer);
+    if (finite && scratch_.thread == 0) count_use(layer, c);
     if (rank_.options.expert_trace != nullptr && scratch_.thread == 0) {
       const size_t at = layer * as_size(rank_.options.shape.columns_max) + as_size(c);
       std::copy_n(scratch_.chosen.data() + c * experts.used, experts.used,
@@ -56,6 +57,12 @@ base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
     }
   }
   return wait;
+}
+
+void Pass::count_use(size_t layer, int c) {
+  const int used = rank_.spec.blocks[layer].experts->used;
+  uint64_t* use = rank_.expert_use.data() + layer * as_size(rank_.limits.experts);
+  for (int s = 0; s < used; s++) use[scratch_.chosen[as_size(c * used + s)]]++;
 }
 
 // How much the shared experts count for a column; 1 where the model has no row that says it.

@@ -34,45 +34,59 @@ base::Wait Pass::feed_forward(size_t layer) {
     std::fill_n(scratch_.chosen_weight.data(), columns(), 1.0f);
     group_by_expert(1, 1);
   }
-  gate_and_up(layer, *x);
   const plan::BlockShare& share = rank_.share.blocks[layer];
+  if (share.whole_experts) return whole_experts(layer, *x);
+  gate_and_up(layer, *x);
   const int64_t entries = columns() * entries_per_column(layer);
   wait = gather(as_size(entries * share.width.size() + columns() * share.shared_width.size()));
   if (wait != base::Wait::kOk) return wait;
   return down(layer);
 }
 
-// The experts of a layer, and behind them what all tokens share.
+// The experts of a layer that this rank has, and behind them what all tokens share.
 int64_t Pass::gated_count(size_t layer) const {
   const auto& experts = rank_.spec.blocks[layer].experts;
   if (!experts) return 1;
-  return experts->count + (experts->shared_width > 0 ? 1 : 0);
+  return own_expert_count(layer) + (experts->shared_width > 0 ? 1 : 0);
 }
 
-Pass::Gated Pass::gated(size_t layer, int64_t expert) {
+int64_t Pass::own_expert_count(size_t layer) const {
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  if (share.whole_experts) return static_cast<int64_t>(share.owned.size());
+  return rank_.spec.blocks[layer].experts->count;
+}
+
+Pass::Gated Pass::gated(size_t layer, int64_t index) {
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const auto& experts = rank_.spec.blocks[layer].experts;
   const int64_t used = entries_per_column(layer);
-  if (experts && expert == experts->count) {
+  const plan::BlockShare& share = rank_.share.blocks[layer];
+  if (experts && index == own_expert_count(layer)) {
     return {.gate = weights.shared_gate,
             .up = weights.shared_up,
             .index = 0,
             .entries = all_columns(),
+            .places = all_columns(),
             .entries_per_column = 1,
-            .out = outgoing() + columns() * used * weights.gate.rows};
+            .out = outgoing() + shared_offset(layer, share),
+            .out_stride = weights.shared_gate.rows};
   }
+  const int64_t expert = share.whole_experts ? share.owned[as_size(index)] : index;
   const int64_t width = experts ? experts->width : 0;
-  const int64_t begin = rank_.share.blocks[layer].width.begin;
+  const int64_t begin = share.width.begin;
   const auto bias = [&](const float* all) {
     return all == nullptr ? nullptr : all + expert * width + begin;
   };
   const bool weighs_input = experts && experts->weighs_input;
   return {.gate = weights.gate,
           .up = weights.up,
-          .index = expert,
+          .index = index,
           .entries = entries_of(expert),
+          .places = share.whole_experts ? places_of(expert) : entries_of(expert),
           .entries_per_column = used,
-          .out = outgoing(),
+          .out = share.whole_experts ? rank_.intermediate.f32.data() : outgoing(),
+          .out_stride = share.whole_experts ? static_cast<int64_t>(rank_.intermediate.f32_stride)
+                                            : weights.gate.rows,
           .gate_bias = bias(weights.gate_bias),
           .up_bias = bias(weights.up_bias),
           .weights = weighs_input ? scratch_.chosen_weight.data() : nullptr};
@@ -117,18 +131,18 @@ void Pass::gate_and_up_part(size_t layer, const Activations& x, plan::Range own)
 void Pass::multiply_gated(const Gated& one, const model::ActivationSpec& activation,
                           plan::Range panels, const Activations& x) {
   constexpr int64_t kStep = kUpRows / kernels::kPanelRows;
-  const int64_t width = one.gate.rows;
   for (int64_t p = panels.begin; p < panels.end; p += kStep) {
     const plan::Range few{p, std::min(p + kStep, panels.end)};
-    const plan::Range rows = own_rows(few, width);
+    const plan::Range rows = own_rows(few, one.gate.rows);
     multiply({.matrix = one.gate,
               .index = one.index,
               .panels = few,
               .x = x,
               .entries = one.entries,
+              .outputs = one.places,
               .entries_per_column = one.entries_per_column,
               .y = one.out + rows.begin,
-              .y_stride = as_size(width)});
+              .y_stride = as_size(one.out_stride)});
     multiply({.matrix = one.up,
               .index = one.index,
               .panels = few,
@@ -144,8 +158,9 @@ void Pass::multiply_gated(const Gated& one, const model::ActivationSpec& activat
 // What comes between up to kUpRows rows of gate and up and the input of down. A weight of the input
 // is applied to the products instead, which are linear in it.
 void Pass::activate(const Gated& one, const model::ActivationSpec& activation, plan::Range rows) {
-  for (const int32_t entry : one.entries) {
-    float* gate = one.out + entry * one.gate.rows + rows.begin;
+  for (size_t n = 0; n < one.entries.size(); n++) {
+    const int32_t entry = one.entries[n];
+    float* gate = one.out + one.places[n] * one.out_stride + rows.begin;
     float* up = scratch_.up.data() + entry * kUpRows;
     for (int64_t i = 0; i < rows.size() && one.weights != nullptr; i++) {
       gate[i] *= one.weights[entry];
@@ -188,7 +203,7 @@ base::Wait Pass::down(size_t layer) {
   }
 
   deal(matrix.panel_count(), [&](plan::Range panels) { down_part(layer, *x, shared_x, panels); });
-  return gather(as_size(columns() * matrix.rows));
+  return end_layer(layer, as_size(columns() * matrix.rows));
 }
 
 void Pass::down_part(size_t layer, const Activations& x, const Activations* shared_x,
@@ -218,21 +233,28 @@ void Pass::down_part(size_t layer, const Activations& x, const Activations* shar
   weigh_and_add(layer, rows);
 }
 
-// What the shared experts' down projection multiplies: it lies behind the entries of each slice.
+// Where the shared experts' part of a rank's slice begins: behind the entries, if they are in it.
+int64_t Pass::shared_offset(size_t layer, const plan::BlockShare& share) const {
+  if (share.whole_experts) return 0;
+  return columns() * entries_per_column(layer) * share.width.size();
+}
+
+// What the shared experts' down projection multiplies.
 void Pass::assemble_shared(size_t layer, int64_t c, float* out) const {
-  const int64_t entries = columns() * entries_per_column(layer);
   for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
     const plan::BlockShare& share = share_of(r, layer);
     if (share.shared_width.empty()) continue;
-    const float* from = incoming(r) + entries * share.width.size() + c * share.shared_width.size();
+    const float* from = incoming(r) + shared_offset(layer, share) + c * share.shared_width.size();
     std::copy_n(from, share.shared_width.size(), out + share.shared_width.begin);
   }
 }
 
+// `rows` of the own hidden rows: what the experts of each column gave, in slot order, what all
+// columns share, and the residual; into the slice, and kept.
 void Pass::weigh_and_add(size_t layer, plan::Range rows) {
   if (rows.empty()) return;
   const int64_t used = entries_per_column(layer);
-  const int64_t stride = rank_.options.weights->blocks[layer].down.rows;
+  const int64_t stride = rank_.share.blocks[layer].hidden.size();
   const bool shared = !rank_.options.weights->blocks[layer].shared_down.empty();
   const auto& experts = rank_.spec.blocks[layer].experts;
   const bool weighed = experts && experts->weighs_input;  // before, so not again
@@ -243,10 +265,12 @@ void Pass::weigh_and_add(size_t layer, plan::Range rows) {
     std::fill_n(sum, rows.size(), 0.0f);
     for (int64_t s = 0; s < used; s++) {
       const int64_t entry = c * used + s;
-      float* y = rank_.down.data() + entry * stride + rows.begin;
+      const float* y = slot_output(layer, entry) + rows.begin;
       if (bias != nullptr) {
         const int64_t expert = scratch_.chosen[as_size(entry)];
-        rank_.ops.add(y, bias + expert * rank_.spec.hidden, rows.size(), y);
+        float* biased = scratch_.hidden_rows.data();
+        rank_.ops.add(y, bias + expert * rank_.spec.hidden, rows.size(), biased);
+        y = biased;
       }
       rank_.ops.multiply_add(weighed ? 1 : scratch_.chosen_weight[as_size(entry)], y, rows.size(),
                              sum);

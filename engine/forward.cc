@@ -28,9 +28,7 @@ base::Wait Pass::run() {
   if (wait != base::Wait::kOk) return wait;
   scratch_.layer_waits = 0;
   for (size_t layer = 0; layer < rank_.spec.blocks.size(); layer++) {
-    wait = attention(layer);
-    if (wait != base::Wait::kOk) return wait;
-    wait = feed_forward(layer);
+    wait = run_layer(layer);
     if (wait != base::Wait::kOk) return wait;
   }
   const uint64_t layer_waits = scratch_.layer_waits;
@@ -47,8 +45,8 @@ base::Wait Pass::run() {
 base::Wait Pass::gather(size_t floats) {
   scratch_.clock.lap(Phase::kOther);
   scratch_.layer_waits++;
-  const base::Wait wait =
-      rank_.options.exchange->arrive_and_wait(scratch_.sequence, floats * sizeof(float));
+  const base::Wait wait = rank_.options.exchange->arrive_and_wait(
+      {.sequence = scratch_.sequence, .bytes = floats * sizeof(float), .members = members_});
   scratch_.sequence++;
   // A single rank has nobody to exchange with: its threads meet.
   scratch_.clock.lap(rank_.options.plan->rank_count() > 1 ? Phase::kExchange : Phase::kBarrier);
@@ -109,7 +107,9 @@ void Pass::multiply(const Product& product) {
     const int32_t entry = product.entries[i];
     scratch_.x[i] =
         product.x.column(product.matrix.activations, as_size(entry / product.entries_per_column));
-    scratch_.y[i] = product.y + as_size(entry - product.first_entry) * product.y_stride;
+    const int32_t output =
+        product.outputs.empty() ? entry - product.first_entry : product.outputs[i];
+    scratch_.y[i] = product.y + as_size(output) * product.y_stride;
   }
   rank_.ops.matmul[static_cast<size_t>(product.matrix.layout)](
       {.panels = product.matrix.panels + as_size(product.index) * product.matrix.matrix_bytes +
@@ -142,19 +142,7 @@ base::Wait Pass::embed() {
                             outgoing() + c * hidden);
     multiply_by(rank_.spec.embedding_scale, {outgoing() + c * hidden, as_size(hidden)});
   }
-  const base::Wait wait = gather(as_size(columns() * hidden));
-  if (wait != base::Wait::kOk) return wait;
-
-  // The residual stream of this thread's rows starts as the embedding.
-  const plan::Range own = rank_.share.blocks.empty() ? plan::Range{} : rank_.share.blocks[0].hidden;
-  const int64_t panels = (own.size() + kernels::kPanelRows - 1) / kernels::kPanelRows;
-  const plan::Range rows = own_rows(part(panels), own.size());
-  for (int c = 0; c < columns() && !rows.empty(); c++) {
-    const int32_t token = step_.columns()[as_size(c)].token;
-    std::copy_n(incoming(owner_of(token)) + c * hidden + own.begin + rows.begin, rows.size(),
-                rank_.hidden.data() + c * own.size() + rows.begin);
-  }
-  return wait;
+  return gather(as_size(columns() * hidden));
 }
 
 // Final norm and output matrix for the columns that want logits, a few columns per gather.

@@ -61,6 +61,7 @@ struct RankLimits {
   int64_t up_width = 0;      // input of a head's product with the latent's projections
   int64_t hidden_rows = 0;   // own hidden rows
   int64_t entries = 0;       // expert slots per column, 1 if dense
+  int64_t down_entries = 0;  // the same of layers without whole experts
   int64_t width = 0;         // max width of one expert or dense layer
   int64_t shared_width = 0;  // of the shared experts
   int64_t experts = 0;
@@ -84,6 +85,10 @@ struct RankOptions {
 /// Bytes of the largest slice that any rank of `plan` publishes.
 size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int columns_max);
 
+/// How often the ranks that compute a layer meet in it, its end included; `share` is that of any
+/// of them. A step has one gather more before the layers, and those of the logits behind.
+uint64_t gathers_of(const model::Block& block, const plan::BlockShare& share);
+
 /// What the threads of one rank share. Buffers are written in disjoint parts between two waits.
 struct Rank {
   explicit Rank(const RankOptions& options);
@@ -94,11 +99,13 @@ struct Rank {
   const plan::RankShare& share;
   const kernels::Ops& ops;
   RankLimits limits;
+  bool has_stages;  // not all ranks compute all layers
   std::vector<kernels::RopeTable> rope_tables;
   std::vector<int> rope_table_of;  // [layers] index into rope_tables
   int64_t rope_pairs_max = 0;
-  std::vector<float> score_scale;  // [layers] of q k
-  Buffer<float> ones;              // [head] the weights of a norm that has none
+  std::vector<float> score_scale;              // [layers] of q k
+  std::vector<std::vector<int>> expert_owner;  // [layers][experts] rank; empty: they are split
+  Buffer<float> ones;                          // [head] the weights of a norm that has none
 
   int threads = options.threads;  // that take part in the step; written between steps
 
@@ -108,7 +115,7 @@ struct Rank {
   Buffer<float> hidden;        // [columns][own hidden rows] residual stream
   Buffer<float> q, k, v;       // [columns][own heads or KV heads * head size]
   Buffer<float> latent_heads;  // [columns][own heads * head_dim] absorbed queries, then results
-  Buffer<float> down;          // [columns * entries][own hidden rows]
+  Buffer<float> down;          // [columns * entries][own hidden rows], not of whole experts
   Buffer<float> shared_down;   // [columns][own hidden rows]
   Buffer<float> cos, sin;      // [rope tables][columns][rope_pairs_max]
   Activations normed;          // [columns] input of q k v, output, router, gate and up
@@ -117,6 +124,7 @@ struct Rank {
   Buffer<float> logits;             // [logit columns][vocabulary], leader only
   Buffer<int32_t> bad_logits;       // [logit columns] 1 if one of its logits is not finite
   Buffer<int32_t> fault_layer;      // [columns], written by thread 0
+  Buffer<uint64_t> expert_use;      // [layers][experts] how often chosen, counted by thread 0
   Buffer<int32_t> identity;         // [columns * entries] 0, 1, 2, …
 };
 
@@ -141,8 +149,13 @@ struct ThreadScratch {
   Buffer<float> shared_weight;  // [columns]
   Buffer<int32_t> grouped;      // [columns * entries] slots ordered by expert
   Buffer<int32_t> group_begin;  // [experts + 1]
-  Buffer<int32_t> faults;       // [columns]
-  Buffer<const std::byte*> x;   // [columns * entries] arguments of a product
+  // Of whole experts: the row of an entry's output in the slice of its rank, the same in the order
+  // of `grouped`, and how many entries each rank has.
+  Buffer<int32_t> place, grouped_place;  // [columns * entries]
+  Buffer<int32_t> rank_entries;          // [ranks]
+  Buffer<float> hidden_rows;             // [own hidden rows]
+  Buffer<int32_t> faults;                // [columns]
+  Buffer<const std::byte*> x;            // [columns * entries] arguments of a product
   Buffer<float*> y;
   Buffer<const std::byte*> k_blocks, v_blocks;  // [blocks of a context]
 
@@ -158,7 +171,8 @@ struct Product {
   int64_t index = 0;   // which of the matrices
   plan::Range panels;  // of that matrix
   const Activations& x;
-  std::span<const int32_t> entries;  // output column of each product, from first_entry on
+  std::span<const int32_t> entries;       // output column of each product, from first_entry on
+  std::span<const int32_t> outputs = {};  // instead, if given
   int32_t first_entry = 0;
   int64_t entries_per_column = 1;  // input column = entry / this
   float* y = nullptr;              // first row of the first panel, output column 0
@@ -168,7 +182,10 @@ struct Product {
 class Pass {
  public:
   Pass(Rank& rank, ThreadScratch& scratch, const StepView& step)
-      : rank_(rank), scratch_(scratch), step_(step) {}
+      : rank_(rank),
+        scratch_(scratch),
+        step_(step),
+        members_(base::RankSet::range(0, rank.options.plan->rank_count())) {}
 
   /// All layers and the logits. Every thread of every rank calls it with the same step.
   base::Wait run();
@@ -207,6 +224,13 @@ class Pass {
   /// [columns][range_of(r).size() * unit] floats. Overlapping ranges hold equal values.
   template <class RangeOf>
   void assemble(RangeOf range_of, int64_t unit, int64_t column, float* out) const;
+
+  // stages.cc
+  base::Wait run_layer(size_t layer);
+  const plan::BlockShare& member_share(size_t layer) const;
+  base::Wait walk_past(size_t layer);
+  void begin_stage(size_t layer);
+  base::Wait end_layer(size_t layer, size_t floats);
 
   // attention.cc
   base::Wait attention(size_t layer);
@@ -254,6 +278,7 @@ class Pass {
   // expert_choice.cc
   base::Wait choose_experts(size_t layer, const Activations& x);
   float shared_weight(size_t layer, int column) const;
+  void count_use(size_t layer, int column);
   void group_by_expert(int experts, int used);
   std::span<const int32_t> entries_of(int64_t expert) const;
   int64_t entries_per_column(size_t layer) const;
@@ -265,9 +290,11 @@ class Pass {
     const Matrix& gate;
     const Matrix& up;
     int64_t index;                     // which of the matrices
-    std::span<const int32_t> entries;  // output column of each product
+    std::span<const int32_t> entries;  // of each product
+    std::span<const int32_t> places;   // output column of each
     int64_t entries_per_column;
-    float* out;                        // [entries][own rows]
+    float* out;  // [places][out_stride], own rows of each
+    int64_t out_stride;
     const float* gate_bias = nullptr;  // [own rows]
     const float* up_bias = nullptr;
     const float* weights = nullptr;  // [entries] of what goes in
@@ -277,6 +304,8 @@ class Pass {
   };
   Gated gated(size_t layer, int64_t expert);
   int64_t gated_count(size_t layer) const;
+  int64_t own_expert_count(size_t layer) const;
+  int64_t shared_offset(size_t layer, const plan::BlockShare& share) const;
   void gate_and_up(size_t layer, const Activations& x);
   void gate_and_up_part(size_t layer, const Activations& x, plan::Range cost);
   void multiply_gated(const Gated& one, const model::ActivationSpec& activation, plan::Range panels,
@@ -288,6 +317,13 @@ class Pass {
   void assemble_shared(size_t layer, int64_t column, float* out) const;
   void weigh_and_add(size_t layer, plan::Range rows);
 
+  // whole_experts.cc
+  base::Wait whole_experts(size_t layer, const Activations& x);
+  base::Wait whole_down(size_t layer);
+  void place_entries(size_t layer);
+  std::span<const int32_t> places_of(int64_t expert) const;
+  const float* slot_output(size_t layer, int64_t entry) const;
+
   /// Fills, and quantises for `matrices`, `count` columns of activations: each thread all of its
   /// own copy, or the threads together (then with a barrier). Returns where they are in `*out`.
   template <class Fill>
@@ -298,6 +334,7 @@ class Pass {
   Rank& rank_;
   ThreadScratch& scratch_;
   const StepView& step_;
+  base::RankSet members_;  // of the current gather
 };
 
 template <class RangeOf>

@@ -17,16 +17,23 @@ int64_t width_of(const model::Block& block) {
   return block.experts ? block.experts->width : block.dense_width;
 }
 
+// Of a column that chooses as many of a rank's whole experts as there are.
+int64_t slots_max(const model::Block& block, const plan::BlockShare& own) {
+  return std::min(entries_per_column(block), static_cast<int64_t>(own.owned.size()));
+}
+
 void raise(int64_t& limit, int64_t value) {
   limit = std::max(limit, value);
 }
 
 RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share) {
-  RankLimits limits;
+  // What is needed before and behind the layers.
+  RankLimits limits{.input_width = spec.hidden, .entries = 1, .experts = 1};
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Block& block = spec.blocks[layer];
     const model::Attention& attention = block.attention;
     const plan::BlockShare& own = share.blocks[layer];
+    if (!own.takes_part) continue;
     const int64_t head = std::max(attention.head_dim, attention.value_dim);
     raise(limits.head, head);
     raise(limits.input_width,
@@ -45,6 +52,7 @@ RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share)
     }
     raise(limits.hidden_rows, own.hidden.size());
     raise(limits.entries, entries_per_column(block));
+    if (!own.whole_experts) raise(limits.down_entries, entries_per_column(block));
     raise(limits.width, width_of(block));
     raise(limits.shared_width, block.experts ? block.experts->shared_width : 0);
     raise(limits.experts, block.experts ? block.experts->count : 1);
@@ -129,8 +137,12 @@ size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int
           block.attention.qk_norm == model::QkNorm::kFullWidth
               ? (own.heads.size() + own.kv_heads.size()) * block.attention.head_dim
               : 0,
-          own.query_rank.size() + own.latent.size(), own.experts.size() + own.shared_router.size(),
-          entries_per_column(block) * own.width.size() + own.shared_width.size()};
+          own.hidden.size() + (plan.has_stages() ? 1 : 0),  // and the fault of a column
+          own.query_rank.size() + own.latent.size(),
+          own.experts.size() + own.shared_router.size(),
+          own.whole_experts
+              ? std::max(slots_max(block, own) * spec.hidden, own.shared_width.size())
+              : entries_per_column(block) * own.width.size() + own.shared_width.size()};
       for (const int64_t n : per_column) floats = std::max(floats, columns_max * n);
     }
   }
@@ -143,6 +155,7 @@ Rank::Rank(const RankOptions& o)
       share(o.plan->ranks[as_size(o.rank)]),
       ops(*o.ops),
       limits(limits_of(spec, share)),
+      has_stages(o.plan->has_stages()),
       barrier(o.threads) {
   const size_t columns = as_size(o.shape.columns_max);
   const size_t entries = columns * as_size(limits.entries);
@@ -151,7 +164,7 @@ Rank::Rank(const RankOptions& o)
   k = Buffer<float>(columns * as_size(limits.kv_width));
   v = Buffer<float>(columns * as_size(limits.kv_width));
   latent_heads = Buffer<float>(columns * as_size(limits.latent_width));
-  down = Buffer<float>(entries * as_size(limits.hidden_rows));
+  down = Buffer<float>(columns * as_size(limits.down_entries * limits.hidden_rows));
   normed = Activations(columns, limits.input_width);
   intermediate = Activations(entries, limits.width);
   if (limits.shared_width > 0) {
@@ -160,10 +173,20 @@ Rank::Rank(const RankOptions& o)
   }
   if (o.keeps_logits) logits = Buffer<float>(as_size(o.shape.logit_columns_max * spec.vocabulary));
   fault_layer = Buffer<int32_t>(columns);
+  expert_use = Buffer<uint64_t>(spec.blocks.size() * as_size(limits.experts));
   bad_logits = Buffer<int32_t>(as_size(o.shape.logit_columns_max));
   identity = Buffer<int32_t>(entries);
   std::iota(identity.data(), identity.data() + entries, 0);
 
+  expert_owner.resize(spec.blocks.size());
+  for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+    if (!share.blocks[layer].whole_experts) continue;
+    expert_owner[layer].resize(as_size(spec.blocks[layer].experts->count));
+    for (int r = 0; r < o.plan->rank_count(); r++) {
+      for (const int32_t expert : o.plan->ranks[as_size(r)].blocks[layer].owned)
+        expert_owner[layer][as_size(expert)] = r;
+    }
+  }
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     score_scale.push_back(scale_of(spec.blocks[layer].attention));
     const model::Rope& rope = spec.blocks[layer].attention.rope;
@@ -175,8 +198,7 @@ Rank::Rank(const RankOptions& o)
     while (!same_rope(spec.blocks[first].attention.rope, rope)) first++;
     if (first == layer) {
       rope_table_of.push_back(static_cast<int>(rope_tables.size()));
-      rope_tables.emplace_back(
-          rope_spec(rope, rope_factors(*o.weights, rope, o.shape.context)));
+      rope_tables.emplace_back(rope_spec(rope, rope_factors(*o.weights, rope, o.shape.context)));
       rope_pairs_max = std::max<int64_t>(rope_pairs_max, rope.dims / 2);
     } else {
       rope_table_of.push_back(rope_table_of[first]);
@@ -209,6 +231,10 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   shared_weight = Buffer<float>(columns);
   grouped = Buffer<int32_t>(entries);
   group_begin = Buffer<int32_t>(as_size(limits.experts) + 1);
+  place = Buffer<int32_t>(entries);
+  grouped_place = Buffer<int32_t>(entries);
+  rank_entries = Buffer<int32_t>(as_size(rank.options.plan->rank_count()));
+  hidden_rows = Buffer<float>(as_size(limits.hidden_rows));
   faults = Buffer<int32_t>(columns);
   x = Buffer<const std::byte*>(entries);
   y = Buffer<float*>(entries);

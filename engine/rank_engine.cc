@@ -152,6 +152,16 @@ base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
       .fault_layer = {rank_->fault_layer.data(), view_.columns().size()}};
 }
 
+std::vector<std::vector<uint64_t>> RankEngine::expert_use() const {
+  std::vector<std::vector<uint64_t>> use;
+  for (size_t layer = 0; layer < rank_->spec.blocks.size(); layer++) {
+    const auto& experts = rank_->spec.blocks[layer].experts;
+    const uint64_t* counts = rank_->expert_use.data() + layer * as_size(rank_->limits.experts);
+    use.emplace_back(counts, counts + (experts ? experts->count : 0));
+  }
+  return use;
+}
+
 LeaderRunner::LeaderRunner(RankEngine& engine, base::StepFeed* feed)
     : engine_(engine), feed_(feed), record_(step_record_bytes_max(engine.shape())) {}
 

@@ -54,6 +54,9 @@ class RankEngine {
   const RunnerShape& shape() const { return options_.shape; }
   const base::Exchange& exchange() const { return *options_.exchange; }
   const StepStats& stats() const { return stats_; }
+  /// [layers][experts] how often each was chosen since the start, in the layers that this rank
+  /// computes; by columns whose router scores were finite. Between steps.
+  std::vector<std::vector<uint64_t>> expert_use() const;
   /// Those of the threads that take part in the next step.
   std::span<const int> members() const { return roster_.members(); }
 

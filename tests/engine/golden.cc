@@ -114,4 +114,8 @@ GoldenCase golden_case(const std::string& name) {
   return {};
 }
 
+std::string demo_model_path() {
+  return std::filesystem::path(NUMOE_SOURCE_DIR) / "models/fairy-tales-moe-21m-Q4_K_M.gguf";
+}
+
 }  // namespace engine

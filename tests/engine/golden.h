@@ -29,5 +29,7 @@ std::vector<GoldenCase> golden_cases(const std::vector<std::string>& architectur
                                      bool* complete = nullptr);
 /// One case by name; fails the test if it is missing.
 GoldenCase golden_case(const std::string& name);
+/// The model that comes with the source.
+std::string demo_model_path();
 
 }  // namespace engine

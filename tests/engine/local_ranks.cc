@@ -24,12 +24,13 @@ base::Result<std::unique_ptr<LocalRanks>> LocalRanks::start(const model::Model& 
                    .kv_near_count = options.near_blocks,
                    .near_span = options.near_span};
   RETURN_IF_ERROR(local->meet(plan, options));
-  local->expert_trace_.assign(
-      model.spec.blocks.size() * static_cast<size_t>(options.columns_max) * base::kExpertsUsedMax,
-      -1);
+  const size_t trace =
+      model.spec.blocks.size() * static_cast<size_t>(options.columns_max) * base::kExpertsUsedMax;
+  local->expert_traces_.assign(static_cast<size_t>(options.ranks), std::vector<int32_t>(trace, -1));
   for (int r = 0; r < options.ranks; r++) {
     RETURN_IF_ERROR(local->start_rank(r, *ops, plan, options));
   }
+  local->plan_ = std::move(plan);
   local->runner_ = std::make_unique<LeaderRunner>(*local->ranks_[0]->engine, &local->feed(0));
   return local;
 }
@@ -85,21 +86,22 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
   if (const auto loaded = worker::load_weights(slices, own.weights.data(), load); !loaded.ok()) {
     return loaded.error();
   }
-  ASSIGN_OR_RETURN(own.engine,
-                   RankEngine::start({.model = &model_,
-                                      .plan = plan,
-                                      .rank = rank,
-                                      .ops = &ops,
-                                      .weight_map = &own.map,
-                                      .weights = own.weights.data(),
-                                      .kv_type = options.kv_type,
-                                      .kv_memory = kv_memory,
-                                      .shape = shape_,
-                                      .cpus = cpus,
-                                      .exchange = &exchange(rank),
-                                      .expert_trace = rank == 0 ? expert_trace_.data() : nullptr,
-                                      .run_delay = options.run_delay,
-                                      .roster = options.roster}));
+  ASSIGN_OR_RETURN(
+      own.engine,
+      RankEngine::start({.model = &model_,
+                         .plan = plan,
+                         .rank = rank,
+                         .ops = &ops,
+                         .weight_map = &own.map,
+                         .weights = own.weights.data(),
+                         .kv_type = options.kv_type,
+                         .kv_memory = kv_memory,
+                         .shape = shape_,
+                         .cpus = cpus,
+                         .exchange = &exchange(rank),
+                         .expert_trace = expert_traces_[static_cast<size_t>(rank)].data(),
+                         .run_delay = options.run_delay,
+                         .roster = options.roster}));
   if (rank > 0) {
     own.thread = std::thread([this, &own, rank] {
       Follower follower(*own.engine, feed(rank));
@@ -146,8 +148,9 @@ base::Result<Logits> LocalRanks::forward(const std::vector<int32_t>& tokens, int
       out.fault_layer.push_back(output.fault_layer[c]);
       for (size_t layer = 0; layer < out.experts.size(); layer++) {
         const auto& experts = model_.spec.blocks[layer].experts;
+        const auto teller = static_cast<size_t>(plan_.members[layer].first());
         const int32_t* ids =
-            expert_trace_.data() +
+            expert_traces_[teller].data() +
             (layer * static_cast<size_t>(shape_.columns_max) + c) * base::kExpertsUsedMax;
         out.experts[layer].emplace_back(ids, ids + (experts ? experts->used : 0));
       }

@@ -80,7 +80,9 @@ class LocalRanks {
   proto::SocketDirectory sockets_;
   std::vector<std::unique_ptr<proto::ZmqGroup>> zmq_groups_;  // [ranks] instead of group_
   std::vector<std::unique_ptr<LocalRank>> ranks_;
-  std::vector<int32_t> expert_trace_;
+  // Each rank writes about the layers it takes part in: [layers][columns_max][kExpertsUsedMax].
+  std::vector<std::vector<int32_t>> expert_traces_;  // [ranks]
+  plan::Plan plan_;
   RunnerShape shape_;
   std::unique_ptr<LeaderRunner> runner_;
   std::atomic<bool> stop_{false};
