@@ -33,6 +33,7 @@ RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share)
     const model::Block& block = spec.blocks[layer];
     const model::Attention& attention = block.attention;
     const plan::BlockShare& own = share.blocks[layer];
+    raise(limits.experts, block.experts ? block.experts->count : 1);  // counted of all layers
     if (!own.takes_part) continue;
     const int64_t head = std::max(attention.head_dim, attention.value_dim);
     raise(limits.head, head);
@@ -55,7 +56,6 @@ RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share)
     if (!own.whole_experts) raise(limits.down_entries, entries_per_column(block));
     raise(limits.width, width_of(block));
     raise(limits.shared_width, block.experts ? block.experts->shared_width : 0);
-    raise(limits.experts, block.experts ? block.experts->count : 1);
   }
   return limits;
 }

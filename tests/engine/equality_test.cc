@@ -1,5 +1,5 @@
-// Promise 2 on the engine: the same bits for any number of ranks and threads, any instruction set,
-// any chunking, any batch, any KV blocks.
+// Promise 2 on the engine: the same bits for any strategy, any number of ranks and threads, any
+// instruction set, any chunking, any batch, any KV blocks.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,40 @@
 namespace engine {
 namespace {
 
-const std::vector<int> kRanks = {1, 2, 3, 4};
+/// How a group is split.
+struct Split {
+  std::string name;
+  plan::Strategy strategy = plan::Strategy::kRows;
+  int ranks = 1;
+  int stages = 0;
+  std::vector<double> shares = {};
+  bool by_use = false;  // experts that are used unevenly
+
+  plan::SplitOptions options(const model::ModelSpec& spec) const;
+};
+
+constexpr auto kRows = plan::Strategy::kRows, kExperts = plan::Strategy::kExperts,
+               kLayers = plan::Strategy::kLayers;
+// The first is what the others are compared with.
+const std::vector<Split> kSplits = {{"one rank"},
+                                    {"rows x 2", kRows, 2},
+                                    {"rows x 3", kRows, 3},
+                                    {"rows x 4", kRows, 4},
+                                    {"rows 2 : 5 : 1", kRows, 3, 0, {2, 5, 1}},
+                                    {"layers x 2", kLayers, 2},
+                                    {"layers x 3", kLayers, 3},
+                                    {"layers x 4", kLayers, 4},
+                                    {"layers 1 : 3", kLayers, 2, 0, {1, 3}},
+                                    {"no layers on rank 0", kLayers, 2, 0, {1, 100}},
+                                    {"4 ranks in 2 stages", kLayers, 4, 2},
+                                    {"3 ranks in 2 stages", kLayers, 3, 2},
+                                    {"2 : 5 : 1 : 1 in 2 stages", kLayers, 4, 2, {2, 5, 1, 1}},
+                                    {"3 ranks in 1 stage", kLayers, 3, 1},
+                                    {"experts x 2", kExperts, 2},
+                                    {"experts x 3", kExperts, 3},
+                                    {"experts x 4", kExperts, 4},
+                                    {"experts 2 : 5 : 1", kExperts, 3, 0, {2, 5, 1}},
+                                    {"experts by use", kExperts, 3, 0, {}, true}};
 const std::vector<int> kThreads = {1, 2};
 // "auto" for those that this CPU cannot run.
 const std::vector<std::string> kIsas = {"scalar", "avx2", "avx512vl", "avx512vnni"};
@@ -48,20 +81,89 @@ const std::vector<std::string> kCases = {"qwen3moe-f16",
                                          "gpt-oss-f16",
                                          "llama4-f16"};
 
-constexpr size_t kRandomPoints = 25;  // of each case
+constexpr size_t kRandomPoints = 10;  // of each case
 
 // Indices into the lists above.
-enum Factor { kRankFactor, kThreadFactor, kIsaFactor, kPromptFactor, kChunkFactor, kFactorCount };
+enum Factor { kSplitFactor, kThreadFactor, kIsaFactor, kPromptFactor, kChunkFactor, kFactorCount };
 using Point = std::array<size_t, kFactorCount>;
-const std::array<size_t, kFactorCount> kLevels = {kRanks.size(), kThreads.size(), kIsas.size(),
-                                                  kPrompts.size(), kChunks.size()};
+using Levels = std::array<size_t, kFactorCount>;
 
-std::vector<Point> full_product() {
+plan::SplitOptions Split::options(const model::ModelSpec& spec) const {
+  plan::SplitOptions options{
+      .strategy = strategy, .rank_count = ranks, .shares = shares, .stages = stages};
+  for (size_t layer = 0; by_use && layer < spec.blocks.size(); layer++) {
+    const auto& experts = spec.blocks[layer].experts;
+    options.expert_use.emplace_back();
+    for (int e = 0; experts && e < experts->count; e++)
+      options.expert_use.back().push_back(e * e % 7);
+  }
+  return options;
+}
+
+LocalRanksOptions ranks_of(const Split& split, const model::ModelSpec& spec) {
+  const plan::SplitOptions options = split.options(spec);
+  return {.ranks = split.ranks,
+          .strategy = options.strategy,
+          .stages = options.stages,
+          .shares = options.shares,
+          .expert_use = options.expert_use};
+}
+
+const Split& split_named(const std::string& name) {
+  for (const Split& split : kSplits) {
+    if (split.name == name) return split;
+  }
+  ADD_FAILURE() << "no split " << name;
+  return kSplits[0];
+}
+
+/// Whether this kind of split stands for another in a sample.
+bool same_kind(const Split& a, const Split& b) {
+  return a.strategy == b.strategy && (a.stages > 0) == (b.stages > 0);
+}
+
+/// Splits that a model can have, first the one rank. In a sample: of each kind the one that was
+/// taken least often so far, and one more.
+class SplitChoice {
+ public:
+  std::vector<Split> choose(const model::ModelSpec& spec, bool full) {
+    std::vector<Split> possible;
+    for (const Split& split : kSplits) {
+      if (plan::split(spec, split.options(spec)).ok()) possible.push_back(split);
+    }
+    if (full) {
+      for (const Split& split : possible) taken_[split.name]++;
+      return possible;
+    }
+    std::vector<Split> chosen = {possible[0]};
+    const auto take = [&](const Split* wanted_kind) {
+      const Split* best = nullptr;
+      for (const Split& split : possible) {
+        if (wanted_kind != nullptr && !same_kind(split, *wanted_kind)) continue;
+        if (split.name == possible[0].name) continue;
+        if (best == nullptr || taken_[split.name] < taken_[best->name]) best = &split;
+      }
+      if (best == nullptr) return;  // a model without experts
+      taken_[best->name]++;
+      chosen.push_back(*best);
+    };
+    for (const char* kind : {"rows x 2", "layers x 2", "4 ranks in 2 stages", "experts x 2"})
+      take(&split_named(kind));
+    take(nullptr);
+    return chosen;
+  }
+  size_t kinds_taken() const { return taken_.size(); }
+
+ private:
+  std::map<std::string, int> taken_;
+};
+
+std::vector<Point> full_product(const Levels& levels) {
   std::vector<Point> points = {Point{}};
   for (size_t f = 0; f < kFactorCount; f++) {
     std::vector<Point> next;
     for (const Point& point : points) {
-      for (size_t level = 0; level < kLevels[f]; level++) {
+      for (size_t level = 0; level < levels[f]; level++) {
         next.push_back(point);
         next.back()[f] = level;
       }
@@ -72,17 +174,17 @@ std::vector<Point> full_product() {
 }
 
 // One factor at a time from the base point, points that cover all pairs of levels, and random ones.
-std::vector<Point> sample(unsigned seed) {
+std::vector<Point> sample(const Levels& levels, unsigned seed) {
   std::set<Point> chosen;
   for (size_t f = 0; f < kFactorCount; f++) {
-    for (size_t level = 0; level < kLevels[f]; level++) {
+    for (size_t level = 0; level < levels[f]; level++) {
       Point point{0, 0, 0, 2, 0};
       point[f] = level;
       chosen.insert(point);
     }
   }
   std::mt19937 random(seed);
-  std::vector<Point> product = full_product();
+  std::vector<Point> product = full_product(levels);
   std::shuffle(product.begin(), product.end(), random);
   std::set<std::array<size_t, 4>> covered;
   for (const Point& point : product) {
@@ -117,21 +219,27 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
   const bool full = std::getenv("NUMOE_FULL") != nullptr;
 #endif
   size_t compared = 0;
+  SplitChoice splits_taken;
   for (size_t i = 0; i < kCases.size(); i++) {
     const GoldenCase one = golden_case(kCases[i]);
     ASSERT_EQ(one.reference.size(), kPrompts.size());
     auto model = model::load_model(one.path);
     ASSERT_TRUE(model.ok()) << model.error().message;
+    const std::vector<Split> splits = splits_taken.choose(model->spec, full);
+    const Levels levels = {splits.size(), kThreads.size(), kIsas.size(), kPrompts.size(),
+                           kChunks.size()};
     // Points of one group of ranks together; the base point comes first in every prompt.
     std::map<std::array<size_t, 3>, std::vector<Point>> groups;
-    for (const Point& p : full ? full_product() : sample(static_cast<unsigned>(i))) {
+    for (const Point& p : full ? full_product(levels) : sample(levels, static_cast<unsigned>(i))) {
       groups[{p[0], p[1], p[2]}].push_back(p);
     }
     groups[{0, 0, 0}];  // the base group always runs, and first
     std::map<size_t, std::vector<float>> base;
     for (const auto& [key, points] : groups) {
-      auto ranks = LocalRanks::start(
-          *model, {.ranks = kRanks[key[0]], .threads = kThreads[key[1]], .isa = isa_at(key[2])});
+      LocalRanksOptions options = ranks_of(splits[key[0]], model->spec);
+      options.threads = kThreads[key[1]];
+      options.isa = isa_at(key[2]);
+      auto ranks = LocalRanks::start(*model, options);
       ASSERT_TRUE(ranks.ok()) << ranks.error().message;
       if (base.empty()) {
         for (size_t prompt = 0; prompt < kPrompts.size(); prompt++) {
@@ -141,7 +249,7 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
         }
       }
       for (const Point& p : points) {
-        SCOPED_TRACE(one.name + ": ranks " + std::to_string(kRanks[p[0]]) + " threads " +
+        SCOPED_TRACE(one.name + ": " + splits[p[0]].name + ", threads " +
                      std::to_string(kThreads[p[1]]) + " " + kIsas[p[2]] + " prompt " +
                      std::to_string(kPrompts[p[3]]) + " chunk " + std::to_string(kChunks[p[4]]));
         const auto& tokens = one.reference[p[kPromptFactor]].tokens;
@@ -155,19 +263,88 @@ TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
   }
   std::cout << compared << " points compared" << (full ? " (full product)\n" : "\n");
   EXPECT_GE(compared, full ? 2000u : 1000u);
+  EXPECT_GE(splits_taken.kinds_taken(), kSplits.size() - 1) << "a split that no case had";
+}
+
+// The demo model has six layers and sixteen experts; each split in few ways.
+TEST(Equality, OfTheDemoModelOverAllStrategies) {
+  auto model = model::load_model(demo_model_path());
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 40; i++) {
+    tokens.push_back(static_cast<int32_t>((i * 7919 + 11) % model->spec.vocabulary));
+  }
+  std::vector<float> base;
+  for (const Split& split : kSplits) {
+    SCOPED_TRACE(split.name);
+    LocalRanksOptions options = ranks_of(split, model->spec);
+    options.threads = split.ranks == 3 ? 2 : 1;
+    auto ranks = LocalRanks::start(*model, options);
+    ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+    auto at_once = (*ranks)->forward(tokens);
+    ASSERT_TRUE(at_once.ok()) << at_once.error().message;
+    if (base.empty()) base = at_once->last();
+    ASSERT_TRUE(same_bits(at_once->last(), base));
+    // Most in two chunks, the rest as decode.
+    const auto most = tokens.begin() + 34;
+    ASSERT_TRUE((*ranks)->forward({tokens.begin(), most}, 20, 5).ok());
+    auto rest = (*ranks)->forward({most, tokens.end()}, 1, 5, 34);
+    ASSERT_TRUE(rest.ok());
+    ASSERT_TRUE(same_bits(rest->last(), base));
+  }
+}
+
+// More layers than ranks: stages of many layers, all numbers of gathers that a stage may have.
+TEST(Equality, OfManyLayersInStages) {
+  bool complete = false;
+  const auto cases = golden_cases({"deepseek2"}, &complete);
+  if (!complete) GTEST_SKIP() << "the model of 27 layers is in ../shared/golden only";
+  for (const GoldenCase& one : cases) {
+    if (one.name != "deepseek2-lite-27l-f32") continue;
+    auto model = model::load_model(one.path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    std::vector<float> base;
+    for (const Split& split : kSplits) {
+      if (split.strategy != kLayers && split.ranks > 1) continue;
+      SCOPED_TRACE(split.name);
+      auto ranks = LocalRanks::start(*model, ranks_of(split, model->spec));
+      ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+      for (const int chunk : {0, 1}) {
+        auto got = (*ranks)->forward(one.reference[1].tokens, chunk);
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        if (base.empty()) base = got->last();
+        ASSERT_TRUE(same_bits(got->last(), base));
+      }
+    }
+    return;
+  }
+  FAIL() << "no such case";
 }
 
 // Several sequences in one step, in odd KV blocks, against each alone.
 TEST(Equality, OverTheBatchASequenceShares) {
-  for (const char* name :
-       {"qwen3moe-q4_k", "olmoe-f32", "odd-tied-q4_0", "qwen2moe-f16", "deepseek2-lite-f16",
-        "deepseek2-v3-mla-f16", "gpt-oss-f16", "llama4-f16"}) {
-    SCOPED_TRACE(name);
+  const std::pair<const char*, const char*> cases[] = {
+      {"qwen3moe-q4_k", "rows x 2"},
+      {"qwen3moe-q4_k", "layers x 2"},
+      {"olmoe-f32", "rows x 2"},
+      {"olmoe-f32", "4 ranks in 2 stages"},
+      {"odd-tied-q4_0", "experts x 2"},
+      {"qwen2moe-f16", "experts x 3"},
+      {"deepseek2-lite-f16", "layers x 3"},
+      {"deepseek2-v3-mla-f16", "rows x 2"},
+      {"deepseek2-v3-mla-f16", "3 ranks in 2 stages"},
+      {"gpt-oss-f16", "experts by use"},
+      {"llama4-f16", "layers x 4"},
+  };
+  for (const auto& [name, split_name] : cases) {
+    SCOPED_TRACE(std::string(name) + ", " + split_name);
     const GoldenCase one = golden_case(name);
     auto model = model::load_model(one.path);
     ASSERT_TRUE(model.ok()) << model.error().message;
     const auto vocabulary = static_cast<size_t>(model->spec.vocabulary);
-    auto ranks = LocalRanks::start(*model, {.ranks = 2, .threads = 2});
+    LocalRanksOptions options = ranks_of(split_named(split_name), model->spec);
+    options.threads = 2;
+    auto ranks = LocalRanks::start(*model, options);
     ASSERT_TRUE(ranks.ok()) << ranks.error().message;
     std::vector<std::vector<int32_t>> tokens;
     std::vector<Logits> alone;
