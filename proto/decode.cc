@@ -267,6 +267,23 @@ base::Result<Body> read(const wire::StatsReply& from) {
   to.sample_ns = from.sample_ns();
   to.weight_bytes = from.weight_bytes();
   to.threads = r.number<int>("threads", from.threads(), 0, kInt32Max);
+  if (from.expert_use_size() > base::kLayersMax) {
+    r.fail(base::cat("expert_use of ", from.expert_use_size(), " layers, at most ",
+                     base::kLayersMax, " are allowed"));
+    return r.result(to);
+  }
+  for (const wire::LayerUse& layer : from.expert_use()) {
+    if (layer.choices_size() > base::kExpertsMax ||
+        (layer.owners_size() != 0 && layer.owners_size() != layer.choices_size())) {
+      r.fail(base::cat("expert_use of a layer with ", layer.choices_size(), " experts and ",
+                       layer.owners_size(), " owners"));
+      break;
+    }
+    LayerUse own{.choices = {layer.choices().begin(), layer.choices().end()}, .owners = {}};
+    for (const uint32_t owner : layer.owners())
+      own.owners.push_back(r.number<int32_t>("owners", owner, 0, base::kRanksMax - 1));
+    to.expert_use.push_back(std::move(own));
+  }
   return r.result(to);
 }
 

@@ -223,6 +223,11 @@ void put(const StatsReply& from, wire::Envelope& out) {
   to->set_sample_ns(from.sample_ns);
   to->set_weight_bytes(from.weight_bytes);
   to->set_threads(static_cast<uint32_t>(from.threads));
+  for (const LayerUse& layer : from.expert_use) {
+    auto* own = to->add_expert_use();
+    own->mutable_choices()->Add(layer.choices.begin(), layer.choices.end());
+    for (const int32_t owner : layer.owners) own->add_owners(static_cast<uint32_t>(owner));
+  }
 }
 
 void put(const PlacementRequest&, wire::Envelope& out) {

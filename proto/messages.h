@@ -152,6 +152,13 @@ struct Cancel {
   uint64_t request_id = 0;
 };
 
+/// How often each expert of a layer was chosen.
+struct LayerUse {
+  std::vector<uint64_t> choices = {};  // [experts]
+  std::vector<int32_t> owners = {};    // [experts] the rank that has all of it; empty: it is split
+  bool operator==(const LayerUse&) const = default;
+};
+
 struct StatsRequest {};
 struct StatsReply {
   uint64_t steps = 0, columns = 0, step_ns = 0;  // step_ns: inside the runner
@@ -167,6 +174,9 @@ struct StatsReply {
   uint64_t sample_ns = 0;     // between steps: choosing tokens, answering
   uint64_t weight_bytes = 0;  // read by products
   int threads = 0;            // that took part in the last step
+  // [layers] since the start; without choices where a layer has no experts, or is computed by
+  // ranks other than the one that answers. Of a model without experts empty.
+  std::vector<LayerUse> expert_use = {};
 };
 
 /// Where the memory of a rank lies, page by page.

@@ -28,6 +28,7 @@ class RankHostBackend final : public Backend {
   SealedBlocks* sealed_blocks() override { return host_->sealed_blocks(); }
   base::Result<bool> follow(base::TimeNs slice) override { return host_->follow(slice); }
   RankReport report() const override { return host_->report(); }
+  std::vector<proto::LayerUse> expert_use() const override { return host_->expert_use(); }
   base::Result<std::string> check_room(const RoomQuestion& question) const override {
     return worker::check_room(host_->memory(), question);
   }

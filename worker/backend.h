@@ -35,6 +35,8 @@ class Backend {
   /// Other ranks: runs the next step if one comes within `slice`. Errors: the group has ended.
   virtual base::Result<bool> follow(base::TimeNs slice) = 0;
   virtual RankReport report() const = 0;
+  /// How often experts were chosen, as StatsReply has it.
+  virtual std::vector<proto::LayerUse> expert_use() const { return {}; }
   /// Where the memory of this rank lies, looked up page by page.
   virtual proto::PlacementReply placement() const = 0;
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <span>
 
 #include "base/cat.h"
 #include "base/limits.h"
+#include "shm/checksum.h"
 #include "shm/pin.h"
 #include "worker/loader.h"
 #include "worker/near_blocks.h"
@@ -54,7 +56,10 @@ plan::SplitOptions split_options(const RankHostOptions& options) {
   return {.strategy = options.strategy,
           .rank_count = options.rank_count,
           .shares = options.shares,
-          .stages = options.stages};
+          .stages = options.stages,
+          .expert_use = options.strategy == plan::Strategy::kExperts
+                            ? options.expert_use
+                            : std::vector<std::vector<double>>()};
 }
 
 base::Result<std::unique_ptr<RankHost>> RankHost::open(RankHostOptions options) {
@@ -78,6 +83,14 @@ std::string RankHost::fingerprint() const {
   std::string shares = base::cat("-", plan::strategy_name(options_.strategy), options_.stages);
   // Ranks with other rows cannot compute together.
   for (const double share : options_.shares) shares += base::cat("-", share);
+  if (!split_options(options_).expert_use.empty()) {
+    std::string use;
+    for (const std::vector<double>& layer : options_.expert_use) {
+      for (const double count : layer) use += base::cat(count, " ");
+      use += '\n';
+    }
+    shares += base::cat("-", shm::hash64(std::as_bytes(std::span(use))));
+  }
   return base::cat(model_fingerprint(model_), "-", ops_->is_reference ? "reference" : "packed", "-",
                    static_cast<uint32_t>(kv_type_), "-", shape_.context, "-", shape_.kv_block_count,
                    "-", shape_.columns_max, shares);
@@ -283,6 +296,28 @@ proto::PlacementReply RankHost::placement() const {
        .exchange = exchange_ ? exchange_->own_memory() : std::span<const std::byte>()});
   reply.rank = options_.rank;
   return reply;
+}
+
+std::vector<proto::LayerUse> RankHost::expert_use() const {
+  CHECK(engine_ != nullptr, "expert use before load");
+  const auto& blocks = model_.spec.blocks;
+  if (std::ranges::none_of(blocks, [](const auto& block) { return block.experts.has_value(); }))
+    return {};
+  std::vector<proto::LayerUse> layers;
+  for (std::vector<uint64_t>& choices : engine_->expert_use()) {
+    const size_t layer = layers.size();
+    const plan::BlockShare& own = plan_.ranks[static_cast<size_t>(options_.rank)].blocks[layer];
+    proto::LayerUse use;
+    // Of a stage one rank is enough, and all of them would be counted twice.
+    if (plan_.members[layer].first() == options_.rank) use.choices = std::move(choices);
+    if (own.whole_experts) use.owners.resize(use.choices.size());
+    for (int r = 0; r < plan_.rank_count() && !use.owners.empty(); r++) {
+      for (const int32_t expert : plan_.ranks[static_cast<size_t>(r)].blocks[layer].owned)
+        use.owners[static_cast<size_t>(expert)] = r;
+    }
+    layers.push_back(std::move(use));
+  }
+  return layers;
 }
 
 RankReport RankHost::report() const {

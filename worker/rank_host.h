@@ -43,6 +43,10 @@ struct RankHostOptions {
   plan::Strategy strategy = plan::Strategy::kRows;
   int stages = 0;                   // of the layers, 0: one a rank
   std::vector<double> shares = {};  // of the work, by rank; empty: equal
+  /// By which strategy experts balances the ranks: [layers][experts] how often each was chosen;
+  /// empty: equally often. Where it comes from is only handed on to workers.
+  std::vector<std::vector<double>> expert_use = {};
+  std::string expert_use_path = {};
   int os_node = -1;                 // memory is bound to it; -1: where it is first touched
   std::vector<int> cpus = {-1};     // of the compute threads
   std::string exchange = "auto";    // with the other ranks: auto, shm or zmq
@@ -103,6 +107,8 @@ class RankHost {
   SealedBlocks* sealed_blocks() { return kv_->sealed(); }
 
   RankReport report() const;
+  /// REQUIRES: load() succeeded, between steps.
+  std::vector<proto::LayerUse> expert_use() const;
   /// REQUIRES: load() succeeded, between steps.
   proto::PlacementReply placement() const;
 

@@ -65,6 +65,7 @@ class TimedRunner final : public engine::StepRunner, public StatsSource, public 
     stats.barrier_ns = rank.ns(engine::Phase::kBarrier);
     stats.weight_bytes = rank.weight_bytes;
     stats.threads = rank.threads;
+    stats.expert_use = backend_.expert_use();
     if (rank.layers > 0)
       stats.waits_per_layer =
           static_cast<double>(rank.layer_waits) / static_cast<double>(rank.layers);
