@@ -24,6 +24,7 @@ base::Status dispatch(Context& context) {
     case Command::kDoctor: return doctor(context);
     case Command::kShm: return shm_tool(context);
     case Command::kTopology: return topology(context);
+    case Command::kPlan: return plan(context);
     case Command::kCompletion: return completion(context);
     case Command::kWorker: break;  // run_app's own
   }

@@ -37,6 +37,7 @@ base::Status probe(Context& context);
 base::Status status(Context& context);
 base::Status doctor(Context& context);
 base::Status topology(Context& context);
+base::Status plan(Context& context);
 base::Status completion(Context& context);
 base::Status shm_tool(Context& context);
 base::Status be_worker(const Options& options, const worker::BackendFactory& factory,

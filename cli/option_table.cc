@@ -17,8 +17,8 @@ constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
                    kInspect = bit(Command::kInspect), kSynth = bit(Command::kSynth),
                    kProbe = bit(Command::kProbe), kStatus = bit(Command::kStatus),
                    kDoctor = bit(Command::kDoctor), kShm = bit(Command::kShm),
-                   kTopology = bit(Command::kTopology), kCompletion = bit(Command::kCompletion),
-                   kWorker = bit(Command::kWorker);
+                   kTopology = bit(Command::kTopology), kPlan = bit(Command::kPlan),
+                   kCompletion = bit(Command::kCompletion), kWorker = bit(Command::kWorker);
 constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity;
 constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
 
@@ -36,6 +36,8 @@ constexpr CommandRow kCommands[] = {
     {Command::kDoctor, "doctor", "settings of this system that make numoe slow, and their cure"},
     {Command::kShm, "shm", "what numoe holds in shared memory: list, verify, remove"},
     {Command::kTopology, "topology", "show the machine, what is allowed of it, and where ranks go"},
+    {Command::kPlan, "plan",
+     "which split of a model is best on a machine, and how fast it will be"},
     {Command::kCompletion, "completion", "completion script for a shell"},
     {Command::kWorker, "worker", "one rank; started by the others"},
 };
@@ -136,6 +138,53 @@ std::vector<OptionRow> status_rows() {
       {"--arena-dir", "DIR",
        "where weights would lie in shared memory; without it /run/numoe or /dev/shm", kDoctor,
        &O::arena_directory},
+  };
+}
+
+std::vector<OptionRow> plan_rows() {
+  std::string presets, isas = "auto";
+  for (const model::SynthShape& shape : model::synth_presets())
+    presets += base::cat(presets.empty() ? "" : " ", shape.preset);
+  for (const kernels::Ops* ops : kernels::all_ops()) isas += base::cat(" ", ops->name);
+  return {
+      {"model", "MODEL", "GGUF file, or the beginning of one; or see --shape", kPlan, &O::model},
+      {"--shape", "PRESET", base::cat("a known shape instead of a file, one of: ", presets), kPlan,
+       &O::preset, 0, 0, presets},
+      {"--type", "TYPE", "with --shape: of the weights, for example q8_0", kPlan, &O::weight_type},
+      {"--topology", "FILE",
+       "another machine: XML by lstopo, or hwloc text as in \"package:2 [numa] core:8 pu:2\"",
+       kPlan, &O::topology},
+      {"--hosts", "FILE", "several hosts and their links; see docs/planning.md", kPlan,
+       &O::hosts_file},
+      {"--bandwidth", "GB/S", "that reading memory reaches, of each node or by node as in 300,280",
+       kPlan, &O::bandwidth},
+      {"--memory", "GIB", "that may be filled, of each node or by node; without it what is free",
+       kPlan, &O::memory},
+      {"--profile", "FILE", "what `numoe probe --json` measured; without it what --save kept",
+       kPlan, &O::profile_file},
+      {"--objective", "NAME",
+       "latency: of a single request; throughput: of --parallel requests together", kPlan,
+       &O::objective, 0, 0, "latency throughput"},
+      {"--strategy", "NAME", "only this one", kPlan, &O::strategy, 0, 0,
+       "auto rows experts layers replicas"},
+      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
+       kPlan, &O::stages, 0, base::kRanksMax},
+      {"--replicas", "N", "only so many; 0: as many as serve best", kPlan, &O::replicas, 0,
+       base::kRanksMax},
+      {"--nodes", "N", "only so many nodes; more than there are are simulated", kPlan, &O::nodes, 0,
+       base::kRanksMax},
+      {"--threads-per-node", "T", "0: every core", kPlan, &O::threads_per_node, 0,
+       base::kThreadsPerRankMax},
+      {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kPlan,
+       &O::context, 0, base::kContextMax},
+      {"--parallel", "N", "sequences at once", kPlan, &O::parallel, 1, base::kStepSequencesMax},
+      {"--depth", "N", "positions before the token that is predicted; 0: 512", kPlan, &O::depth, 0,
+       base::kContextMax},
+      {"--chunk", "N", "positions computed in one step; 0: 256", kPlan, &O::chunk, 0,
+       base::kStepColumnsMax},
+      {"--kv-type", "TYPE", "of the KV cache: f16 or f32", kPlan, &O::kv_type, 0, 0, "f16 f32"},
+      {"--isa", "NAME", base::cat("kernels, one of: ", isas), kPlan, &O::isa, 0, 0, isas},
+      {"--json", "", "one JSON object", kPlan, &O::json},
   };
 }
 
@@ -279,7 +328,7 @@ std::vector<OptionRow> worker_rows() {
 std::vector<OptionRow> option_rows() {
   std::vector<OptionRow> rows;
   for (const auto& group : {text_rows(), serve_rows(), status_rows(), sampling_rows(),
-                            cluster_rows(), synth_rows(), tool_rows(), worker_rows()})
+                            cluster_rows(), plan_rows(), synth_rows(), tool_rows(), worker_rows()})
     rows.insert(rows.end(), group.begin(), group.end());
   return rows;
 }

@@ -27,6 +27,7 @@ enum class Command {
   kDoctor,
   kShm,
   kTopology,
+  kPlan,
   kCompletion,
   kWorker
 };
@@ -103,6 +104,12 @@ struct Options {
   int64_t layers = 0;  // 0: all of the preset
   std::string vocabulary_file;
   bool force = false;
+
+  // Planning.
+  std::string hosts_file;         // of several hosts
+  std::string bandwidth, memory;  // GB/s and GiB by node, "300" or "300,280"; empty: looked up
+  std::string profile_file;       // by `numoe probe --json`; empty: what was saved of this machine
+  int64_t depth = 0;              // positions before the token that is predicted; 0: 512
 
   // Tools.
   bool save = false, quick = false;

@@ -201,7 +201,7 @@ plan::Request request_of(const Options& options) {
       .parallel = static_cast<int>(options.parallel),
       .depth = options.depth,
       .kv_element_bytes = options.kv_type == "f32" ? 4 : 2,
-      .chunk = options.chunk > 0 ? static_cast<int>(options.chunk) : kDefaultChunk,
+      .chunk = static_cast<int>(options.chunk > 0 ? options.chunk : kDefaultChunk),
       .strategy = plan::find_strategy(options.strategy),
       .stages = static_cast<int>(options.stages),
       .nodes = static_cast<int>(options.nodes),
