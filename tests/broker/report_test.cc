@@ -46,13 +46,14 @@ TEST(Misplaced, CountsWhatIsInMemoryOnAnotherNode) {
 TEST(PlacementPage, TellsEveryClassAndNode) {
   EXPECT_FALSE(is_sample(half_wrong(1)));
   const std::string body = placement_page({{half_wrong(1)}}).body;
-  EXPECT_EQ(body, R"({"object":"placement","ranks":[{"rank":1,"node":1,"source":"move_pages",)"
-                  R"("sample":false,"page_bytes":4096,"huge_page_bytes":0,)"
-                  R"("misplaced_percent":22.22222222222222,"classes":[)"
-                  R"({"name":"experts","bytes":800,"bytes_on_node":{"0":200,"1":600},)"
-                  R"("bytes_absent":0,"bytes_asked":800,"misplaced_percent":25.0},)"
-                  R"({"name":"KV cache","bytes":400,"bytes_on_node":{"1":100},)"
-                  R"("bytes_absent":300,"bytes_asked":400,"misplaced_percent":0.0}]}]})");
+  EXPECT_EQ(body,
+            R"({"object":"placement","ranks":[{"group":0,"rank":1,"node":1,"source":"move_pages",)"
+            R"("sample":false,"page_bytes":4096,"huge_page_bytes":0,)"
+            R"("misplaced_percent":22.22222222222222,"classes":[)"
+            R"({"name":"experts","bytes":800,"bytes_on_node":{"0":200,"1":600},)"
+            R"("bytes_absent":0,"bytes_asked":800,"misplaced_percent":25.0},)"
+            R"({"name":"KV cache","bytes":400,"bytes_on_node":{"1":100},)"
+            R"("bytes_absent":300,"bytes_asked":400,"misplaced_percent":0.0}]}]})");
 }
 
 TEST(PlacementPage, KnowsNoRightPlaceOnSimulatedNodes) {
