@@ -18,6 +18,7 @@ base::Status dispatch(Context& context) {
     case Command::kDetokenize: return detokenize(context);
     case Command::kPerplexity: return perplexity(context);
     case Command::kInspect: return inspect(context);
+    case Command::kBench: return bench(context);
     case Command::kSynth: return synth(context);
     case Command::kProbe: return probe(context);
     case Command::kStatus: return status(context);

@@ -32,6 +32,7 @@ base::Status detokenize(Context& context);
 base::Status perplexity(Context& context);
 base::Status inspect(Context& context);
 base::Status serve(Context& context);
+base::Status bench(Context& context);
 base::Status synth(Context& context);
 base::Status probe(Context& context);
 base::Status status(Context& context);

@@ -14,12 +14,13 @@ namespace {
 constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
                    kLogits = bit(Command::kLogits), kTokenize = bit(Command::kTokenize),
                    kDetokenize = bit(Command::kDetokenize), kPerplexity = bit(Command::kPerplexity),
-                   kInspect = bit(Command::kInspect), kSynth = bit(Command::kSynth),
-                   kProbe = bit(Command::kProbe), kStatus = bit(Command::kStatus),
-                   kDoctor = bit(Command::kDoctor), kShm = bit(Command::kShm),
-                   kTopology = bit(Command::kTopology), kPlan = bit(Command::kPlan),
-                   kCompletion = bit(Command::kCompletion), kWorker = bit(Command::kWorker);
-constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity;
+                   kInspect = bit(Command::kInspect), kBench = bit(Command::kBench),
+                   kSynth = bit(Command::kSynth), kProbe = bit(Command::kProbe),
+                   kStatus = bit(Command::kStatus), kDoctor = bit(Command::kDoctor),
+                   kShm = bit(Command::kShm), kTopology = bit(Command::kTopology),
+                   kPlan = bit(Command::kPlan), kCompletion = bit(Command::kCompletion),
+                   kWorker = bit(Command::kWorker);
+constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity | kBench;
 constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
 
 constexpr CommandRow kCommands[] = {
@@ -30,6 +31,7 @@ constexpr CommandRow kCommands[] = {
     {Command::kDetokenize, "detokenize", "token ids to text"},
     {Command::kPerplexity, "perplexity", "how well a model predicts a text"},
     {Command::kInspect, "inspect", "what a model file holds"},
+    {Command::kBench, "bench", "measure a model: prompts and generation, as llama-bench does"},
     {Command::kSynth, "synth", "write a model of a known shape with synthetic weights"},
     {Command::kProbe, "probe", "measure this machine: memory, caches, exchange"},
     {Command::kStatus, "status", "ask a running server how it is and where its memory lies"},
@@ -138,6 +140,27 @@ std::vector<OptionRow> status_rows() {
       {"--arena-dir", "DIR",
        "where weights would lie in shared memory; without it /run/numoe or /dev/shm", kDoctor,
        &O::arena_directory},
+  };
+}
+
+std::vector<OptionRow> bench_rows() {
+  return {
+      {"-p,--n-prompt", "LIST", "tokens of prompts, as in 128,512; 0: none", kBench,
+       &O::bench_prompt},
+      {"-n,--n-gen", "LIST", "tokens to generate; 0: none", kBench, &O::bench_generated},
+      {"--pg", "PAIRS", "a prompt and tokens to generate behind it, as in 512,128; also -pg",
+       kBench, &O::bench_pairs},
+      {"-d,--n-depth", "LIST", "tokens that are in the cache before, not timed", kBench,
+       &O::bench_depth},
+      {"-b,--n-seq", "LIST", "sequences that generate together", kBench, &O::bench_sequences},
+      {"-r,--repetitions", "N", "samples of each test", kBench, &O::repetitions, 1, 1000},
+      {"-t,--threads", "T", "the same as --threads-per-node", kBench, &O::threads_per_node, 0,
+       base::kThreadsPerRankMax},
+      {"-o,--output", "FORMAT", "md, json, jsonl or csv", kBench, &O::bench_format, 0, 0,
+       "md json jsonl csv"},
+      {"-v,--verbose", "", "how the time of each test went, on standard error", kBench,
+       &O::verbose},
+      {"--seed", "S", "of the random tokens; without it 1", kBench, &O::seed},
   };
 }
 
@@ -327,8 +350,9 @@ std::vector<OptionRow> worker_rows() {
 
 std::vector<OptionRow> option_rows() {
   std::vector<OptionRow> rows;
-  for (const auto& group : {text_rows(), serve_rows(), status_rows(), sampling_rows(),
-                            cluster_rows(), plan_rows(), synth_rows(), tool_rows(), worker_rows()})
+  for (const auto& group :
+       {text_rows(), serve_rows(), status_rows(), sampling_rows(), cluster_rows(), bench_rows(),
+        plan_rows(), synth_rows(), tool_rows(), worker_rows()})
     rows.insert(rows.end(), group.begin(), group.end());
   return rows;
 }

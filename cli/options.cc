@@ -116,8 +116,12 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     parsed.message = base::cat("numoe: there is no subcommand \"", first, "\"; see numoe --help\n");
     return parsed;
   }
+  // A name of more letters has two dashes here; llama-bench writes this one with one.
+  std::vector<const char*> words(argv, argv + argc);
+  for (size_t i = 1; i < words.size() && first == "bench"; i++)
+    if (words[i] == std::string_view("-pg")) words[i] = "--pg";
   try {
-    app.parse(argc, argv);
+    app.parse(argc, words.data());
   } catch (const CLI::CallForHelp&) {
     // The subcommand's own help if one was named.
     const auto named = app.get_subcommands();

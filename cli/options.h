@@ -21,6 +21,7 @@ enum class Command {
   kDetokenize,
   kPerplexity,
   kInspect,
+  kBench,
   kSynth,
   kProbe,
   kStatus,
@@ -67,10 +68,10 @@ struct Options {
   std::string cpus;  // "0-3,8", OS numbers that compute; empty: chosen (of a worker see below)
   std::string strategy = "auto";
   std::string objective = "latency";  // of strategy auto
-  int64_t stages = 0;               // of strategy layers, 0: one a rank
-  int64_t replicas = 0;             // groups; 0: one, of strategy replicas one a node
-  std::string numa_nodes = "auto";  // "1,3", OS numbers
-  std::string topology;             // file or synthetic machine; empty: this one
+  int64_t stages = 0;                 // of strategy layers, 0: one a rank
+  int64_t replicas = 0;               // groups; 0: one, of strategy replicas one a node
+  std::string numa_nodes = "auto";    // "1,3", OS numbers
+  std::string topology;               // file or synthetic machine; empty: this one
   std::string isa = "auto";
   std::string kv_type;  // empty: f16, f32 with `reference`
   int64_t context = 0;  // 0: the model's own, at most 4096
@@ -96,6 +97,13 @@ struct Options {
   std::string url;  // of a server that is asked; empty: by host and port
   bool placement = false;
   std::string config_file;  // its values are among the others already
+
+  // Measuring; lists such as "128,512", pairs such as "512,128".
+  std::string bench_prompt = "512", bench_generated = "128", bench_pairs, bench_depth = "0",
+              bench_sequences = "1";
+  int64_t repetitions = 5;
+  std::string bench_format = "md";
+  bool verbose = false;
 
   // Synthetic models.
   std::string preset, output;
