@@ -84,7 +84,7 @@ std::string number(double value) {
 
 std::string ranks_table(const plan::Candidate& candidate, const plan::Machine& machine) {
   std::vector<std::vector<std::string>> rows = {
-      {"rank", "node", "threads", "weights", "KV cache", "exchange", "of"}};
+      {"rank", "node", "threads", "weights", "KV cache", "buffers", "of"}};
   if (candidate.replicas > 1) rows[0].insert(rows[0].begin(), "replica");
   const int each = candidate.ranks_per_replica();
   for (int index = 0; index < static_cast<int>(candidate.ranks.size()); index++) {
@@ -102,7 +102,7 @@ std::string ranks_table(const plan::Candidate& candidate, const plan::Machine& m
 std::string plan_text(const plan::Candidate& candidate, const plan::Machine& machine,
                       const plan::Request& request, const std::string& why) {
   std::string text = base::cat("plan: ", candidate.name(),
-                               machine.simulated ? ", of which some are simulated" : "",
+                               machine.simulated ? " (simulated nodes)" : "",
                                why.empty() ? "" : base::cat("; chosen because ", why), "\n");
   text += ranks_table(candidate, machine);
   text += base::cat("  predicted: ", number(candidate.one.decode), " tokens/s, ",

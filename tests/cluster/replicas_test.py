@@ -22,7 +22,7 @@ PROMPTS = ["Once upon a time there was a poor miller who had",
 TWO = ("--strategy", "replicas", "--nodes", 2, "--ctx", 1024, "--parallel", 16)
 
 
-def requests(count=16, tokens=60):
+def requests(count=16, tokens=300):
     return [{"prompt": PROMPTS[seed % len(PROMPTS)], "seed": seed, "temperature": 0.9, "ignore_eos": True,
              "max_tokens": tokens} for seed in range(count)]
 
@@ -40,6 +40,7 @@ def pids(service):
 
 
 def wait_all_ready(service):
+    service.wait_ready()
     wait_until(lambda: all(group["status"] == "ready" for group in groups(service)), "all replicas are ready")
 
 
