@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <span>
 #include <string>
 
@@ -65,12 +64,19 @@ class Loading {
  public:
   Loading(const RankSlices& slices, std::byte* memory, ModelSource& source,
           const LoadOptions& options)
-      : slices_(slices), memory_(memory), source_(source), options_(options), blocks_(slices) {
+      : slices_(slices),
+        memory_(memory),
+        source_(source),
+        options_(options),
+        blocks_(slices),
+        checksums_(slices.map.slices.size()),
+        spans_left_(slices.map.slices.size()) {
     for (Span& span : spans_of(slices.map, options.span_bytes)) {
       if (memory_ == nullptr && !blocks_.counts_any(span.slice, span.rows)) continue;
       extents_.push_back(
           extent_of(span.rows.tensor, span.rows.begin, blocks_.read_end(span.slice, span.rows)));
       spans_.push_back(span);
+      spans_left_[span.slice].fetch_add(1, std::memory_order_relaxed);
     }
     ahead_.emplace(source, extents_,
                    ReadAheadOptions{.readers = options.reads_ahead,
@@ -83,6 +89,8 @@ class Loading {
     RETURN_IF_ERROR(source_.check_unchanged());
     return content_;
   }
+  /// [slices] of the packed bytes. REQUIRES: run() succeeded.
+  std::vector<shm::Hash128> take_checksums() { return std::move(checksums_); }
 
  private:
   void run(int thread) {
@@ -90,14 +98,29 @@ class Loading {
     ReadBuffer own;
     std::function<void()> tell;
     if (thread == 0 && options_.on_progress) tell = [this] { tell_progress(); };
+    if (tell) tell();
     while (auto piece = ahead_->take(tell)) {
-      const base::Status status = load(spans_[piece->index], *piece, own, content);
+      const Span& span = spans_[piece->index];
+      const base::Status status = load(span, *piece, own, content);
       ahead_->release(*piece);
-      if (!status.ok()) fail(status.error());
+      if (status.ok()) {
+        finish_span(span.slice);
+      } else {
+        fail(status.error());
+      }
       if (tell) tell();
     }
+    if (tell) tell();  // all, also if others have done it
     const std::lock_guard lock(mutex_);
     add(content_, content);
+  }
+
+  // Whoever packs the last rows of a slice hashes it, while others pack and devices read.
+  void finish_span(size_t index) {
+    if (spans_left_[index].fetch_sub(1, std::memory_order_acq_rel) > 1 || memory_ == nullptr)
+      return;
+    const engine::WeightSlice& slice = slices_.map.slices[index];
+    checksums_[index] = shm::hash128({memory_ + slice.offset, slice.bytes()});
   }
 
   void tell_progress() {
@@ -193,43 +216,19 @@ class Loading {
   std::vector<Span> spans_;
   std::vector<Extent> extents_;  // [spans]
   std::optional<ReadAhead> ahead_;
+  // written by whoever finishes the slice
+  std::vector<shm::Hash128> checksums_;  // [slices]
   // shared, atomic
-  std::atomic<uint64_t> done_bytes_{0};  // relaxed: only shown
-  std::atomic<bool> failed_{false};      // error_ is read after all threads ended
+  std::vector<std::atomic<uint32_t>> spans_left_;  // [slices] acq_rel: the last one sees all rows
+  std::atomic<uint64_t> done_bytes_{0};            // relaxed: only shown
+  std::atomic<bool> failed_{false};                // error_ is read after all threads ended
   std::mutex mutex_;
   base::Error error_;     // guarded by mutex_
   shm::Hash128 content_;  // guarded by mutex_
 };
 
-/// Hashes the packed slices, the largest first so that threads end together.
-base::Result<std::vector<shm::Hash128>> checksums_of(const engine::WeightMap& map,
-                                                     const std::byte* memory,
-                                                     const LoadOptions& options) {
-  std::vector<shm::Hash128> checksums(map.slices.size());
-  std::vector<size_t> order(map.slices.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater<>{},
-                           [&](size_t i) { return map.slices[i].bytes(); });
-  std::atomic<size_t> next{0};
-  base::Status going;  // of thread 0
-  if (options.on_progress) RETURN_IF_ERROR(options.on_progress(map.bytes));
-  options.team->run([&](int thread) {
-    for (size_t n = next.fetch_add(1); n < order.size(); n = next.fetch_add(1)) {
-      if (thread == 0 && options.on_progress) {
-        going = options.on_progress(map.bytes);
-        if (!going.ok()) next.store(order.size());  // for all threads
-      }
-      const engine::WeightSlice& slice = map.slices[order[n]];
-      if (slice.bytes() == 0) continue;
-      checksums[order[n]] = shm::hash128({memory + slice.offset, slice.bytes()});
-    }
-  });
-  if (!going.ok()) return going.error();
-  return checksums;
-}
-
-base::Result<shm::Hash128> load(const RankSlices& slices, std::byte* memory,
-                                const LoadOptions& options) {
+base::Result<LoadResult> load(const RankSlices& slices, std::byte* memory,
+                              const LoadOptions& options) {
   std::unique_ptr<FileSource> files;
   ModelSource* source = options.source;
   if (source == nullptr) {
@@ -237,20 +236,20 @@ base::Result<shm::Hash128> load(const RankSlices& slices, std::byte* memory,
     source = files.get();
   }
   Loading loading(slices, memory, *source, options);
-  return loading.run();
+  ASSIGN_OR_RETURN(const shm::Hash128 content, loading.run());
+  return LoadResult{.content = content, .checksums = loading.take_checksums()};
 }
 
 }  // namespace
 
 base::Result<LoadResult> load_weights(const RankSlices& slices, std::byte* memory,
                                       const LoadOptions& options) {
-  ASSIGN_OR_RETURN(const shm::Hash128 content, load(slices, memory, options));
-  ASSIGN_OR_RETURN(std::vector<shm::Hash128> checksums, checksums_of(slices.map, memory, options));
-  return LoadResult{.content = content, .checksums = std::move(checksums)};
+  return load(slices, memory, options);
 }
 
 base::Result<shm::Hash128> hash_weights(const RankSlices& slices, const LoadOptions& options) {
-  return load(slices, nullptr, options);
+  ASSIGN_OR_RETURN(const LoadResult hashed, load(slices, nullptr, options));
+  return hashed.content;
 }
 
 uint64_t model_fingerprint(const model::Model& model) {
