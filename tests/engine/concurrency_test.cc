@@ -1,5 +1,6 @@
 // Small runs that make every kind of wait meet every other, for the thread sanitizer: prefill with
-// shared activations, decode, batches, a norm over all heads; ranks are threads over one mapping.
+// shared activations, decode, batches, a norm over all heads, stages; ranks are threads over one
+// mapping.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,12 +12,22 @@ namespace engine {
 namespace {
 
 TEST(Concurrency, PrefillDecodeAndBatchesAgree) {
-  for (const char* name : {"qwen3moe-q8_0", "olmoe-f32", "llama-rope-factors-f16"}) {
+  struct Case {
+    const char* name;
+    LocalRanksOptions options;
+  };
+  const auto layers = plan::Strategy::kLayers;
+  for (const auto& [name, options] :
+       {Case{"qwen3moe-q8_0", {.ranks = 2, .threads = 2}},
+        Case{"olmoe-f32", {.ranks = 2, .threads = 2}},
+        Case{"llama-rope-factors-f16", {.ranks = 2, .threads = 2}},
+        Case{"olmoe-f32", {.ranks = 3, .threads = 2, .strategy = layers, .stages = 2}},
+        Case{"deepseek2-v3-mla-f16", {.ranks = 3, .threads = 1, .strategy = layers}}}) {
     SCOPED_TRACE(name);
     const GoldenCase one = golden_case(name);
     auto model = model::load_model(one.path);
     ASSERT_TRUE(model.ok()) << model.error().message;
-    auto ranks = LocalRanks::start(*model, {.ranks = 2, .threads = 2});
+    auto ranks = LocalRanks::start(*model, options);
     ASSERT_TRUE(ranks.ok()) << ranks.error().message;
     const auto& tokens = one.reference[1].tokens;
     auto at_once = (*ranks)->forward(tokens);
