@@ -130,7 +130,7 @@ base::Status ClusterLoop::check_room(std::span<ClusterLoop* const> loops) {
   worker::RoomQuestion question = first->room_question();
   question.others = std::move(others);
   ASSIGN_OR_RETURN(const std::string warning, first->backend_->check_room(question));
-  if (!warning.empty()) first->log_.warning(warning);
+  if (!warning.empty() && !first->loaded_) first->log_.warning(warning);
   return {};
 }
 
@@ -192,7 +192,21 @@ base::Status ClusterLoop::start_again() {
   adopted_loads_.clear();
   workers_->clear();
   held_weights_.release_removed();
-  return start_workers();
+  ClusterLoop* const own[] = {this};
+  base::Status started = restore_directories();
+  if (started.ok()) started = check_room(own);
+  if (started.ok()) started = start_workers();
+  if (!started.ok()) cause_ = started.error();
+  return started;
+}
+
+// On many systems /dev/shm is emptied when an ordinary user logs out.
+base::Status ClusterLoop::restore_directories() {
+  RETURN_IF_ERROR(shm::choose_arena_dir({.directory = options_.arena_directory}));
+  if (!instance_) return {};
+  const bool elsewhere = !instance_->path().starts_with(options_.rank.weights_directory);
+  if (elsewhere) RETURN_IF_ERROR(shm::choose_arena_dir({}));  // as make_directories()
+  return instance_->restore();
 }
 
 std::optional<std::pair<uint64_t, uint64_t>> ClusterLoop::progress() const {

@@ -91,7 +91,8 @@ class ClusterLoop {
   /// Why the workers ended, as far as is known when they have: the death of one of them explains
   /// more than what others say of it. REQUIRES: is_down().
   const base::Error& cause() const { return cause_; }
-  /// REQUIRES: is_down(). Errors: kSystem.
+  /// REQUIRES: is_down(). Errors: kSystem; kNoSpace if it does not fit any more: somebody has
+  /// removed what it had, and taken the room. Then it stays down, with this cause().
   base::Status start_again();
   /// Lets go of weights whose names somebody removed: others load them again.
   void release_removed_weights() { held_weights_.release_removed(); }
@@ -134,6 +135,7 @@ class ClusterLoop {
   worker::RoomQuestion room_question() const;
   base::Status make_directories(const std::string& fingerprint);
   base::Status start_workers();
+  base::Status restore_directories();
   void flush();
   void receive();
   /// Takes them from the broker; the error if the group was lost.

@@ -77,7 +77,8 @@ InstanceDirectory::InstanceDirectory(InstanceDirectory&& other) noexcept
       lock_(std::move(other.lock_)) {}
 
 InstanceDirectory::~InstanceDirectory() {
-  if (!path_.empty()) worker::remove_instance(path_, endpoint_);
+  // Not what another server has made of that name since.
+  if (!path_.empty() && restore().ok()) worker::remove_instance(path_, endpoint_);
 }
 
 std::string InstanceDirectory::plan() const {
@@ -92,6 +93,20 @@ base::Status InstanceDirectory::write_plan(std::string_view text) {
   if (write(file.fd(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       rename(unnamed.c_str(), path.c_str()) != 0)
     return shm::system_error("cannot write", path, errno);
+  return {};
+}
+
+base::Status InstanceDirectory::restore() {
+  if (shm::is_named(lock_, path_)) return {};
+  if (mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    return shm::system_error("cannot make", path_, errno);
+  shm::File lock = worker::lock_instance(path_, worker::Patience::kMoment);
+  if (!lock.is_open())
+    return base::Error{base::Code::kUnavailable,
+                       base::cat(path_,
+                                 " was removed, and another server has that name now; start "
+                                 "this one again")};
+  lock_ = std::move(lock);
   return {};
 }
 

@@ -36,6 +36,9 @@ class InstanceDirectory {
   std::string plan() const;
   /// Replaces it at once, and shows workers that there is another broker.
   base::Status write_plan(std::string_view text);
+  /// Makes the directory again if somebody has removed it. Errors: kUnavailable if another server
+  /// has taken its name; kSystem. REQUIRES: no worker lives; its parent is there.
+  base::Status restore();
   /// Removes what a group that is gone left, but for its caches. REQUIRES: no worker lives.
   void clean();
 

@@ -111,7 +111,10 @@ class InstanceWatch {
     } else if (!was_orphan) {
       orphan_since_ = now;
     }
-    const std::string before = std::exchange(head_, member_.head());
+    std::string head = member_.head();
+    // Without a plan somebody has removed the directory, as logind may: that tells nothing.
+    if (head.empty()) head = head_;
+    const std::string before = std::exchange(head_, std::move(head));
     const bool meant = head_.starts_with(own_);
     if (!meant || (orphan_since_ && now - *orphan_since_ >= orphan_ns_)) return Found::kEnd;
     const bool lost = (orphan_since_ && !was_orphan) || (head_ != before && !joined);

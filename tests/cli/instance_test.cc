@@ -72,6 +72,25 @@ TEST_F(Instances, AreCountedWhileTheyAreHeldAndGoWithTheirObject) {
   EXPECT_EQ(again->endpoint(), endpoint) << "workers find it again";
 }
 
+TEST_F(Instances, OneThatSomebodyRemovesIsMadeAgainUnlessItHasBeenTaken) {
+  auto first = InstanceDirectory::take(options());
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(first->restore().ok());
+  fs::remove_all(first->path());
+  ASSERT_FALSE(first->write_plan("7 abc x\n").ok());
+  ASSERT_TRUE(first->restore().ok());
+  ASSERT_TRUE(first->write_plan("7 abc x\n").ok());
+  EXPECT_NE(InstanceDirectory::take(options())->path(), first->path()) << "it is held";
+  fs::remove_all(first->path());
+  const auto second = InstanceDirectory::take(options());
+  ASSERT_EQ(second->path(), first->path());
+  const auto lost = first->restore();
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, base::Code::kUnavailable);
+  { const InstanceDirectory gone(std::move(*first)); }
+  EXPECT_TRUE(fs::exists(second->path())) << "it is the other's";
+}
+
 TEST_F(Instances, NobodysAreRemovedAndTheOwnOneIsTaken) {
   const std::string path = leave_behind();
   std::ofstream(path + "/kv.0") << "cache";

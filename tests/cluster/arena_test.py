@@ -329,6 +329,28 @@ class Arenas(unittest.TestCase):
             [arena] = weights(self.folder)
             self.stop(service, left=[arena])
 
+    def test_directories_that_somebody_removes_cost_a_load_and_nothing_else(self):
+        with self.serve() as service:
+            service.wait_ready()
+            expected = service.complete(PROMPT, **GREEDY)
+            [worker] = service.workers()
+            stream = service.stream(PROMPT, max_tokens=100, ignore_eos=True, seed=1)
+            self.assertTrue(stream.next())
+            [directory] = self.folder.glob("numoe-*")
+            shutil.rmtree(directory)
+            whole = stream.read_to_end()
+            self.assertTrue(stream.done, "the answer goes on")
+            # Longer than workers take to look at their directory.
+            for _ in range(10):
+                self.assertEqual(service.complete(PROMPT, **GREEDY), expected)
+            self.assertEqual(service.workers(), [worker], "it is still the same")
+            service.kill(worker)
+            wait_until(lambda: service.workers() not in ([], [worker]), "another worker")
+            service.wait_ready()
+            self.assertEqual(service.complete(PROMPT, max_tokens=100, ignore_eos=True, seed=1), whole)
+            self.assertEqual(len(weights(self.folder)), 1)
+            self.stop(service)
+
     def test_names_that_somebody_removes_where_one_copy_fits(self):
         place = self.tmpfs("tmpfs", "-o", f"size={COPY * 14 // 10}")
         with self.serve(arena=place) as service:
@@ -342,6 +364,36 @@ class Arenas(unittest.TestCase):
             service.wait_ready()
             self.assertEqual(service.complete(PROMPT, **GREEDY), expected)
             self.assertNotIn("cannot reserve", service.stderr())
+
+    def test_names_that_somebody_removes_and_room_that_is_gone_is_refused_until_there_is_some(self):
+        place = self.tmpfs("tmpfs", "-o", f"size={COPY * 14 // 10}")
+        with self.serve(arena=place) as service:
+            service.wait_ready()
+            expected = service.complete(PROMPT, **GREEDY)
+            # Until the next start waits for long enough to do all this.
+            waits = lambda: "started again in 4 s" in service.stderr()
+            dead = []
+            while not waits():
+                wait_until(lambda dead=dead: waits() or service.is_ready() and service.workers() not in ([], dead),
+                           "another worker is ready")
+                dead = service.workers()
+                for pid in dead:
+                    service.kill(pid)
+            for path in [*weights(place), *place.glob("numoe-*/serve-*/kv.*")]:
+                path.unlink()
+            # The server holds the weights until it starts again; somebody else takes the rest.
+            filler = os.open(place / "filler", os.O_CREAT | os.O_WRONLY)
+            free = os.statvfs(place)
+            os.posix_fallocate(filler, 0, free.f_bavail * free.f_frsize)
+            os.close(filler)
+            wait_until(lambda: "the model needs" in service.stderr(), "it is refused")
+            status, page, _ = service.get("/ready")
+            self.assertEqual(status, 503)
+            self.assertRegex(page["message"], "the model needs .* free of")
+            (place / "filler").unlink()
+            service.wait_ready()
+            self.assertEqual(service.complete(PROMPT, **GREEDY), expected)
+            self.stop(service)
 
     # Memory that is not there.
 
