@@ -19,12 +19,15 @@ GroupStatus merged(std::span<const GroupStatus> groups) {
   all.state = any(State::kReady)        ? State::kReady
               : any(State::kRestarting) ? State::kRestarting
                                         : State::kLoading;
+  const bool answers = std::any_of(groups.begin(), groups.end(), [](const GroupStatus& group) {
+    return group.state == State::kReady && group.reason.empty();
+  });
   for (const GroupStatus& group : groups) {
     all.bytes_done += group.bytes_done;
     all.bytes_total += group.bytes_total;
     if (group.context > 0) all.context = group.context;
     if (group.vocabulary > 0) all.vocabulary = group.vocabulary;
-    if (all.reason.empty() && all.state != State::kReady) all.reason = group.reason;
+    if (all.reason.empty() && !answers && group.state == all.state) all.reason = group.reason;
     all.retry_seconds = std::min(all.retry_seconds, group.retry_seconds);
     all.stalled = all.stalled && group.stalled;
     all.groups_ready += group.state == State::kReady;

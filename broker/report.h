@@ -19,12 +19,14 @@ struct GroupStatus {
   State state = State::kLoading;
   uint64_t bytes_done = 0, bytes_total = 0;  // of loading; 0 of 0: not known yet
   int64_t context = 0, vocabulary = 0;       // once it was ready
-  std::string reason = {};                   // why it is not ready, if something failed
-  int retry_seconds = 2;                     // when asking again makes sense
-  bool stalled = false;  // there is work, and the workers did not move for too long
+  /// Why it is not ready, if something failed; if it is: that its workers have said nothing for a
+  /// while. Requests are taken all the same, and go on when the workers do.
+  std::string reason = {};
+  int retry_seconds = 2;  // when asking again makes sense
+  bool stalled = false;   // there is work, and the workers did not move for too long
   int groups = 1, groups_ready = 0;
 };
-/// Ready if one is; stalled if all are. REQUIRES: at least one.
+/// Ready if one is; silent or stalled if all are. REQUIRES: at least one.
 GroupStatus merged(std::span<const GroupStatus> groups);
 
 /// Sums; the peak of blocks is the sum of peaks.

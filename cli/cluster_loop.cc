@@ -399,6 +399,13 @@ base::Status ClusterLoop::watch(Work work) {
   return {};
 }
 
+std::string ClusterLoop::silence() const {
+  const auto silence = silence_->notable(clock_.now());
+  if (!silence) return {};
+  return base::cat(workers_->describe(silence->rank), " has said nothing for ",
+                   silence->duration / 1'000'000'000, " s");
+}
+
 base::Error ClusterLoop::cause_of(const base::Error& error) {
   const base::TimeNs end = clock_.now() + kCauseTime;
   do {

@@ -117,6 +117,10 @@ class ClusterLoop {
   /// none. Error: kTimeout, the group is to be given up. REQUIRES: is_ready().
   base::Status watch(Work work);
 
+  /// A sentence about workers that have said nothing for a while that is not yet too long; empty:
+  /// all answer. REQUIRES: is_ready(), and watch() was called.
+  std::string silence() const;
+
   /// All ranks have loaded: requests are accepted.
   bool is_ready() const { return broker_->ready(); }
   int ranks() const { return ranks_; }

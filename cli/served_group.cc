@@ -114,7 +114,7 @@ base::Status ServedGroup::start_when_down(Others others) {
 void ServedGroup::update_status() {
   if (loop_->is_ready()) {
     status_.state = State::kReady;
-    status_.reason.clear();
+    status_.reason = loop_->silence();
     status_.bytes_done = status_.bytes_total;
     status_.context = loop_->ready(0).context;
     status_.vocabulary = loop_->ready(0).vocabulary;

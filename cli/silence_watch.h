@@ -32,10 +32,15 @@ class SilenceWatch {
   };
   /// The first rank that is silent for too long.
   std::optional<Silence> check(Work work, base::TimeNs now);
+  /// How long the rank is silent that has been so for longest, of those that have something to say;
+  /// nothing if that is short: a step may take so long. REQUIRES: check() has said nothing now.
+  std::optional<Silence> notable(base::TimeNs now) const;
   /// True now and then while the leader is silent: it should be asked for a sign of life.
   bool wants_probe(base::TimeNs now);
 
  private:
+  size_t judged() const { return work_ == Work::kSome ? 1 : heard_at_.size(); }
+
   const base::TimeNs silence_max_;
   Work work_ = Work::kNone;
   std::vector<base::TimeNs> heard_at_;  // by rank

@@ -18,7 +18,7 @@ const char* state_name(GroupStatus::State state) {
 std::string state_sentence(const GroupStatus& status) {
   switch (status.state) {
     case GroupStatus::State::kLoading: return "Loading model";
-    case GroupStatus::State::kReady: return "ready";
+    case GroupStatus::State::kReady: return status.reason.empty() ? "ready" : status.reason;
     case GroupStatus::State::kRestarting:
       return base::cat("The workers are being started again: ", status.reason);
     case GroupStatus::State::kDraining: return "The server is shutting down";
@@ -27,6 +27,10 @@ std::string state_sentence(const GroupStatus& status) {
 }
 
 namespace {
+
+bool answers(const GroupStatus& status) {
+  return status.state == GroupStatus::State::kReady && status.reason.empty();
+}
 
 void add_progress(JsonWriter& json, const GroupStatus& status) {
   json.key("progress").begin_object();
@@ -56,7 +60,7 @@ void add_model(JsonWriter& json, const ServedModel& model, const GroupStatus& st
 
 Response page(const GroupStatus& status, std::string body) {
   Response response{.body = std::move(body)};
-  if (status.state == GroupStatus::State::kReady) return response;
+  if (answers(status)) return response;
   response.status = 503;
   response.fields.emplace_back("Retry-After", base::cat(status.retry_seconds));
   return response;
@@ -71,18 +75,18 @@ Response live_page(const GroupStatus& status) {
 
 Response ready_page(const GroupStatus& status) {
   JsonWriter json;
-  json.begin_object().field("status", state_name(status.state));
+  const bool ready = status.state == GroupStatus::State::kReady;
+  const bool silent = ready && !answers(status);
+  json.begin_object().field("status", silent ? "silent" : state_name(status.state));
   if (status.groups > 1) json.key("groups").begin_object().field("ready", status.groups_ready);
   if (status.groups > 1) json.field("total", status.groups).end_object();
-  if (status.state != GroupStatus::State::kReady) {
-    json.field("message", state_sentence(status));
-    add_progress(json, status);
-  }
+  if (!ready || silent) json.field("message", state_sentence(status));
+  if (!ready) add_progress(json, status);
   return page(status, json.end_object().take());
 }
 
 Response health_page(const GroupStatus& status) {
-  if (status.state == GroupStatus::State::kReady) return {.body = "{\"status\":\"ok\"}"};
+  if (answers(status)) return {.body = "{\"status\":\"ok\"}"};
   JsonWriter json;
   json.begin_object().key("error").begin_object();
   json.field("code", 503)

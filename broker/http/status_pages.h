@@ -23,7 +23,8 @@ struct ServedModel {
 
 /// 200 as long as the program runs and its workers move on with what they have to do.
 Response live_page(const GroupStatus& status);
-/// 200 if requests are accepted now, else 503 with how far loading has come.
+/// 200 if requests are accepted now and the workers answer, else 503 with how far loading has come,
+/// or who is silent.
 Response ready_page(const GroupStatus& status);
 /// The same in the words of llama-server.
 Response health_page(const GroupStatus& status);

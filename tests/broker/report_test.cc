@@ -213,6 +213,16 @@ TEST(MergedStatus, IsReadyWhenOneIs) {
   EXPECT_EQ(none.retry_seconds, 3);
   EXPECT_EQ(ready_page(none).status, 503);
   EXPECT_TRUE(merged(std::vector{lost, lost}).stalled);
+  GroupStatus silent = ready;
+  silent.reason = "worker 0 has said nothing for 31 s";
+  EXPECT_EQ(ready_page(merged(std::vector{silent, ready})).status, 200);
+  const GroupStatus quiet = merged(std::vector{lost, silent});
+  EXPECT_EQ(quiet.reason, silent.reason);
+  EXPECT_EQ(ready_page(quiet).status, 503);
+  EXPECT_NE(ready_page(quiet).body.find(silent.reason), std::string::npos);
+  EXPECT_EQ(health_page(quiet).status, 503);
+  EXPECT_EQ(live_page(quiet).status, 200);
+  EXPECT_FALSE(not_ready(quiet)) << "requests are taken";
   EXPECT_EQ(merged(std::vector{GroupStatus()}).state, State::kLoading);
   EXPECT_EQ(ready_page(merged(std::vector{ready})).body, R"({"status":"ready"})");
 }

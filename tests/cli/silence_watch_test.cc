@@ -40,17 +40,41 @@ TEST(SilenceWatch, WorkThatBeginsOrEndsBeginsAnew) {
 }
 
 TEST(SilenceWatch, ASilentLeaderIsAskedNowAndThen) {
-  SilenceWatch watch(80 * kSecond);
+  SilenceWatch watch(32 * kSecond);
   watch.begin(1, 0);
   EXPECT_FALSE(watch.check(Work::kSome, 0));
-  EXPECT_FALSE(watch.wants_probe(9 * kSecond));
-  EXPECT_TRUE(watch.wants_probe(10 * kSecond));
-  EXPECT_FALSE(watch.wants_probe(19 * kSecond));
-  EXPECT_TRUE(watch.wants_probe(20 * kSecond));
-  watch.on_heard(0, 25 * kSecond);
-  EXPECT_FALSE(watch.wants_probe(34 * kSecond));
-  EXPECT_FALSE(watch.check(Work::kNone, 34 * kSecond));
-  EXPECT_FALSE(watch.wants_probe(50 * kSecond)) << "it may be silent";
+  EXPECT_FALSE(watch.wants_probe(3 * kSecond));
+  EXPECT_TRUE(watch.wants_probe(4 * kSecond));
+  EXPECT_FALSE(watch.wants_probe(7 * kSecond));
+  EXPECT_TRUE(watch.wants_probe(8 * kSecond));
+  watch.on_heard(0, 10 * kSecond);
+  EXPECT_FALSE(watch.wants_probe(13 * kSecond));
+  EXPECT_FALSE(watch.check(Work::kNone, 13 * kSecond));
+  EXPECT_FALSE(watch.wants_probe(20 * kSecond)) << "it may be silent";
+}
+
+TEST(SilenceWatch, AShortSilenceIsNotable) {
+  SilenceWatch watch(300 * kSecond);
+  watch.begin(2, 0);
+  EXPECT_FALSE(watch.check(Work::kSome, 0));
+  EXPECT_FALSE(watch.notable(29 * kSecond)) << "a step may take so long";
+  const auto silence = watch.notable(31 * kSecond);
+  ASSERT_TRUE(silence);
+  EXPECT_EQ(silence->rank, 0);
+  EXPECT_EQ(silence->duration, 31 * kSecond);
+  EXPECT_FALSE(watch.check(Work::kSome, 31 * kSecond));
+  EXPECT_TRUE(watch.wants_probe(31 * kSecond)) << "it was asked before that";
+  watch.on_heard(0, 32 * kSecond);
+  EXPECT_FALSE(watch.notable(32 * kSecond));
+  EXPECT_FALSE(watch.check(Work::kNone, 40 * kSecond));
+  watch.on_heard(0, 49 * kSecond);
+  const auto idle = watch.notable(50 * kSecond);
+  ASSERT_TRUE(idle);
+  EXPECT_EQ(idle->rank, 1) << "without work every rank says that it is there";
+  SilenceWatch strict(8 * kSecond);
+  strict.begin(1, 0);
+  EXPECT_FALSE(strict.check(Work::kSome, 0));
+  EXPECT_TRUE(strict.notable(4 * kSecond)) << "before it is too long";
 }
 
 TEST(SilenceWatch, TimeInWhichNobodyListenedDoesNotCount) {

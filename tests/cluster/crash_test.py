@@ -184,6 +184,27 @@ class Hangs(unittest.TestCase):
             self.assertEqual(self.stalled(service, 1, prefill, before=0), expected[id(prefill)])
             stop(self, service)
 
+    def test_a_leader_that_is_silent_is_told_before_it_is_given_up(self):
+        with Service(BINARY, "--nodes", 2, "--ctx", 4096, "--hang-timeout", 100, "--chunk", 16) as service:
+            service.wait_ready()
+            request = {"prompt": PROMPTS[0], "max_tokens": 200, "seed": 3, "ignore_eos": True}
+            whole = service.complete(**request)
+            stream = Streams(service, [request])
+            stream.wait_for(1)
+            leader = all_ranks(service, 2)[0]
+            service.kill(leader, signal.SIGSTOP)
+            wait_until(lambda: not service.is_ready(), "/ready tells")
+            status, page, headers = service.get("/ready")
+            self.assertEqual((status, page["status"]), (503, "silent"))
+            self.assertRegex(page["message"], r"worker 0 .*stopped by a signal.* has said nothing for \d+ s")
+            self.assertIn("Retry-After", headers)
+            self.assertEqual(service.get("/live")[0], 200, "it can still start the workers again")
+            service.kill(leader, signal.SIGCONT)
+            self.assertEqual(stream.texts(), [whole])
+            service.wait_ready()
+            self.assertEqual(all_ranks(service, 2)[0], leader, "the same process")
+            stop(self, service)
+
     def test_a_leader_that_was_stopped_while_idle(self):
         with Service(BINARY, "--nodes", 2, "--hang-timeout", 2) as service:
             service.wait_ready()
