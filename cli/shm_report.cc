@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -66,6 +67,39 @@ HeldGroup look_at_group(const fs::path& path, const std::vector<shm::MappedFile>
   return group;
 }
 
+/// Looks without a lock: what is constant once written.
+HeldKv look_at_kv(const fs::path& path, const std::vector<shm::MappedFile>& mapped) {
+  HeldKv kv{.name = path.parent_path().filename() / path.filename()};
+  struct stat status = {};
+  shm::KvArenaHeader header;
+  const auto file = shm::open_file(path, O_RDONLY | O_NONBLOCK);
+  if (!file.ok() || fstat(file->fd(), &status) != 0 ||
+      pread(file->fd(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
+    kv.damage = "it is too short";
+  } else if (const auto sound = shm::check_kv_header(header, static_cast<uint64_t>(status.st_size),
+                                                     header.identity);
+             !sound.ok()) {
+    kv.damage = sound.error().message;
+  } else {
+    kv.holds = header.identity;
+  }
+  kv.bytes = static_cast<uint64_t>(status.st_blocks) * 512;
+  kv.pids = users_of(mapped, path);
+  return kv;
+}
+
+std::vector<HeldKv> kv_of(const fs::path& group, const std::vector<shm::MappedFile>& mapped) {
+  std::vector<HeldKv> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(group, ignored)) {
+    if (entry.path().filename().string().starts_with("kv.") && entry.is_regular_file(ignored))
+      found.push_back(look_at_kv(entry.path(), mapped));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const HeldKv& a, const HeldKv& b) { return a.holds.rank < b.holds.rank; });
+  return found;
+}
+
 std::string age_text(int64_t seconds) {
   seconds = std::max<int64_t>(seconds, 0);
   if (seconds < 120) return base::cat(seconds, " s");
@@ -107,6 +141,26 @@ std::string groups_text(const std::vector<HeldGroup>& groups) {
     std::string users = pid_text(group.pids);
     if (users.empty()) users = group.in_use ? "somebody" : "nobody";
     rows.push_back({group.name, shm::memory_text(group.bytes), users});
+  }
+  return text_table(rows);
+}
+
+int64_t positions_of(const HeldKv& kv) {
+  return int64_t{kv.holds.block_count} * kv.holds.block_positions;
+}
+
+std::string kv_text(const std::vector<HeldKv>& all) {
+  std::vector<std::vector<std::string>> rows = {
+      {"KV cache", "rank", "size", "positions", "node", "used by"}};
+  for (const HeldKv& kv : all) {
+    const std::string users = kv.pids.empty() ? "nobody" : pid_text(kv.pids);
+    if (!kv.damage.empty()) {
+      rows.push_back({kv.name, "damaged", shm::memory_text(kv.bytes), "", "", users});
+      continue;
+    }
+    rows.push_back({kv.name, base::cat(kv.holds.rank, " of ", kv.holds.rank_count),
+                    shm::memory_text(kv.bytes), base::cat(positions_of(kv)),
+                    kv.holds.node >= 0 ? base::cat(kv.holds.node) : "any", users});
   }
   return text_table(rows);
 }
@@ -155,6 +209,9 @@ ShmHoldings shm_holdings(const shm::ArenaDir& directory) {
   }
   std::sort(holdings.groups.begin(), holdings.groups.end(),
             [](const HeldGroup& a, const HeldGroup& b) { return a.name < b.name; });
+  for (const HeldGroup& group : holdings.groups)
+    for (HeldKv& kv : kv_of(fs::path(directory.directory) / group.name, mapped))
+      holdings.kv.push_back(std::move(kv));
   for (shm::MappedFile& file : mapped)
     if (file.deleted) holdings.nameless.push_back(std::move(file));
   return holdings;
@@ -169,6 +226,7 @@ std::string holdings_text(const ShmHoldings& holdings, int64_t now) {
                 " held, ", shm::memory_text(holdings.free_bytes), " free\n");
   if (!holdings.arenas.empty()) text += "\n" + arenas_text(holdings.arenas, now);
   if (!holdings.groups.empty()) text += "\n" + groups_text(holdings.groups);
+  if (!holdings.kv.empty()) text += "\n" + kv_text(holdings.kv);
   if (!holdings.nameless.empty()) text += "\n" + nameless_text(holdings);
   return text;
 }
@@ -195,6 +253,15 @@ std::string holdings_json(const ShmHoldings& holdings) {
     json.begin_object().field("name", group.name).field("bytes", group.bytes);
     json.field("in_use", group.in_use);
     write_pids(json, group.pids);
+    json.end_object();
+  }
+  json.end_array().key("kv").begin_array();
+  for (const HeldKv& kv : holdings.kv) {
+    json.begin_object().field("name", kv.name).field("bytes", kv.bytes);
+    json.field("damage", kv.damage).field("rank", kv.holds.rank);
+    json.field("ranks", kv.holds.rank_count).field("positions", positions_of(kv));
+    json.field("node", kv.holds.node);
+    write_pids(json, kv.pids);
     json.end_object();
   }
   json.end_array().key("nameless").begin_array();

@@ -12,6 +12,7 @@
 
 #include "shm/arena_dir.h"
 #include "shm/arena_users.h"
+#include "shm/kv_arena.h"
 
 namespace cli {
 
@@ -29,11 +30,21 @@ struct HeldGroup {
   std::vector<pid_t> pids = {};
 };
 
+/// The KV cache of one rank of a server, in the directory of its group.
+struct HeldKv {
+  std::string name;            // with the directory
+  uint64_t bytes = 0;          // of memory
+  std::string damage = {};     // why its header is not one; then the next says nothing
+  shm::KvIdentity holds = {};  // for whom, and how much
+  std::vector<pid_t> pids = {};
+};
+
 struct ShmHoldings {
   std::string directory, file_system;
   uint64_t free_bytes = 0;
   std::vector<HeldArena> arenas = {};
   std::vector<HeldGroup> groups = {};
+  std::vector<HeldKv> kv = {};
   std::vector<shm::MappedFile> nameless = {};  // mapped, but deleted by somebody, or private
 };
 

@@ -179,6 +179,12 @@ class Arenas(unittest.TestCase):
             self.assertEqual(one.complete(PROMPT, **GREEDY), other.complete(PROMPT, **GREEDY))
             [arena] = self.listing()["arenas"]
             self.assertEqual(len(arena["pids"]), 2)
+            caches = self.listing()["kv"]
+            self.assertEqual([(kv["rank"], kv["ranks"], kv["positions"], kv["damage"]) for kv in caches],
+                             2 * [(0, 1, 128, "")])
+            self.assertEqual(sorted(pid for kv in caches for pid in kv["pids"]), sorted(arena["pids"]))
+            self.assertTrue(all(kv["bytes"] > 0 for kv in caches))
+            self.assertIn("KV cache", self.shm("ls")[1])
             self.assertEqual((arena["state"], arena["slice"], arena["slices"]), ("ready", 0, 1))
             [path] = weights(self.folder)
             code, _, refusal = self.shm("rm", arena["name"])
