@@ -1,4 +1,4 @@
-// E3: how fast is an arena filled, read and attached in a directory, in which pages, on which node?
+// How fast is an arena filled, read and attached in a directory, in which pages, on which node?
 //
 // A child process makes the arena, fills it, reads it and seals it; it is then killed, and this
 // process attaches to what is left, as a restarted worker would.
