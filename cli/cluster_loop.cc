@@ -71,7 +71,7 @@ base::Status ClusterLoop::place() {
 base::Status ClusterLoop::make_directories(const std::string& fingerprint) {
   ASSIGN_OR_RETURN(const shm::ArenaDir arenas,
                    shm::choose_arena_dir({.directory = options_.arena_directory}));
-  if (!arenas.warning.empty()) log_.warning(arenas.warning);
+  if (!arenas.warning.empty() && options_.is_first) log_.warning(arenas.warning);
   std::string parent = arenas.directory;
   if (arenas.hugetlb) {
     // Whose pages are too large for small files.

@@ -48,6 +48,7 @@ struct ClusterOptions {
   PlaceOptions place = {};
   std::optional<shm::Placement> placement = {};  // in the place of `place`
   std::string instance = {};                     // which of the groups of one server; may be empty
+  bool is_first = true;                          // of them: tells what is the same for all
   std::string arena_directory;
   std::string program = "/proc/self/exe";  // knows the subcommand `worker`
   /// Gets what rank 0 is started with, before it is; may be empty. Its error ends start().

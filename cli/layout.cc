@@ -102,7 +102,7 @@ std::string ranks_table(const plan::Candidate& candidate, const plan::Machine& m
 std::string plan_text(const plan::Candidate& candidate, const plan::Machine& machine,
                       const plan::Request& request, const std::string& why) {
   std::string text = base::cat("plan: ", candidate.name(),
-                               machine.simulated ? " (simulated nodes)" : "",
+                               machine.simulated ? " (parts of nodes)" : "",
                                why.empty() ? "" : base::cat("; chosen because ", why), "\n");
   text += ranks_table(candidate, machine);
   text += base::cat("  predicted: ", number(candidate.one.decode), " tokens/s, ",
@@ -182,6 +182,8 @@ base::Result<Layout> choose_layout(const LayoutInput& input) {
   ASSIGN_OR_RETURN(std::vector<shm::Placement> groups, fixed_groups(options, input.whole));
   const shm::Placement places = places_of(groups);
   ASSIGN_OR_RETURN(const kernels::Ops* ops, kernels::find_ops(options.isa));
+  // Of the memory all, not what is free now: a server that takes over the workers of a killed one
+  // must find the same plan. What is free is asked before loading.
   const plan::Machine machine = plan::machine_of({{.topology = input.topology,
                                                    .placement = places,
                                                    .profile = input.profile,

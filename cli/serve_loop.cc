@@ -58,6 +58,7 @@ base::Status ServeLoop::start_groups() {
     ClusterOptions own = options_.cluster;
     own.placement = options_.groups[index];
     if (count > 1) own.instance = base::cat("-", index, "of", count);
+    own.is_first = index == 0;
     if (index > 0) own.before_loading = {};
     ASSIGN_OR_RETURN(auto loop,
                      ClusterLoop::open(std::move(own), parts_.factory, parts_.signals, parts_.log));
