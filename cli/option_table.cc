@@ -188,12 +188,6 @@ std::vector<OptionRow> plan_rows() {
       {"--objective", "NAME",
        "latency: of a single request; throughput: of --parallel requests together", kPlan,
        &O::objective, 0, 0, "latency throughput"},
-      {"--strategy", "NAME", "only this one", kPlan, &O::strategy, 0, 0,
-       "auto rows experts layers replicas"},
-      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
-       kPlan, &O::stages, 0, base::kRanksMax},
-      {"--replicas", "N", "only so many; 0: as many as serve best", kPlan, &O::replicas, 0,
-       base::kRanksMax},
       {"--nodes", "N", "only so many nodes; more than there are are simulated", kPlan, &O::nodes, 0,
        base::kRanksMax},
       {"--threads-per-node", "T", "0: every core", kPlan, &O::threads_per_node, 0,
@@ -257,6 +251,17 @@ std::string isa_help() {
     if (!ops->is_tested) help += base::cat("; untested: ", ops->name);
   }
   return help;
+}
+
+std::vector<OptionRow> strategy_rows() {
+  return {
+      {"--strategy", "NAME", "only this one", kPlan, &O::strategy, 0, 0,
+       "auto rows experts layers replicas"},
+      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
+       kPlan, &O::stages, 0, base::kRanksMax},
+      {"--replicas", "N", "only so many; 0: as many as serve best", kPlan, &O::replicas, 0,
+       base::kRanksMax},
+  };
 }
 
 std::vector<OptionRow> cluster_rows() {
@@ -351,8 +356,8 @@ std::vector<OptionRow> worker_rows() {
 std::vector<OptionRow> option_rows() {
   std::vector<OptionRow> rows;
   for (const auto& group :
-       {text_rows(), serve_rows(), status_rows(), sampling_rows(), cluster_rows(), bench_rows(),
-        plan_rows(), synth_rows(), tool_rows(), worker_rows()})
+       {text_rows(), serve_rows(), status_rows(), sampling_rows(), cluster_rows(), strategy_rows(),
+        bench_rows(), plan_rows(), synth_rows(), tool_rows(), worker_rows()})
     rows.insert(rows.end(), group.begin(), group.end());
   return rows;
 }
