@@ -185,6 +185,8 @@ std::vector<OptionRow> plan_rows() {
        kPlan, &O::memory},
       {"--profile", "FILE", "what `numoe probe --json` measured; without it what --save kept",
        kPlan, &O::profile_file},
+      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
+       kPlan, &O::stages, 0, base::kRanksMax},
       {"--objective", "NAME",
        "latency: of a single request; throughput: of --parallel requests together", kPlan,
        &O::objective, 0, 0, "latency throughput"},
@@ -257,8 +259,6 @@ std::vector<OptionRow> strategy_rows() {
   return {
       {"--strategy", "NAME", "only this one", kPlan, &O::strategy, 0, 0,
        "auto rows experts layers replicas"},
-      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
-       kPlan, &O::stages, 0, base::kRanksMax},
       {"--replicas", "N", "only so many; 0: as many as serve best", kPlan, &O::replicas, 0,
        base::kRanksMax},
   };
