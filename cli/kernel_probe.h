@@ -17,8 +17,10 @@ namespace cli {
 
 struct KernelProbeOptions {
   const kernels::Ops& ops;
-  std::vector<int> cpus;          // that compute at the same time; the figures are of one
-  shm::ProbeDepth depth;          // how long
+  std::vector<int> cpus;     // of one node, that compute at the same time; figures are of one
+  int os_node = -1;          // that node
+  uint64_t cache_bytes = 0;  // that these cores share
+  shm::ProbeDepth depth = shm::ProbeDepth::kFull;
   const std::atomic<bool>& stop;  // set by another thread: kCancelled within a second
 };
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <ctime>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "cli/commands.h"
@@ -32,17 +33,26 @@ std::string utc_now() {
   return text;
 }
 
-/// CPUs of the cores of the first node that has some.
-std::vector<int> computing_cpus(const shm::Topology& topology, const shm::MachineFacts& facts) {
-  std::vector<int> cpus;
+/// The cores of the first node that has some, and what they share.
+KernelProbeOptions kernel_options(const kernels::Ops& ops, const shm::Topology& topology,
+                                  const shm::MachineFacts& facts, const std::atomic<bool>& stop) {
+  KernelProbeOptions options{.ops = ops, .cpus = {}, .stop = stop};
   for (const shm::Node& node : topology.nodes) {
-    for (const shm::Core& core : node.cores)
-      if (!core.efficient || node.cores.front().efficient) cpus.push_back(core.cpus.front());
-    if (!cpus.empty()) break;
+    std::set<int> caches;
+    for (const shm::Core& core : node.cores) {
+      if (core.efficient && !node.cores.front().efficient) continue;
+      options.cpus.push_back(core.cpus.front());
+      if (core.last_cache >= 0) caches.insert(core.last_cache);
+    }
+    if (options.cpus.empty()) continue;
+    options.os_node = node.os_index;
+    for (const int cache : caches)
+      options.cache_bytes += topology.last_cache_bytes[static_cast<size_t>(cache)];
+    break;
   }
-  if (facts.cpu_quota >= 1 && static_cast<double>(cpus.size()) > facts.cpu_quota)
-    cpus.resize(static_cast<size_t>(facts.cpu_quota));
-  return cpus;
+  if (facts.cpu_quota >= 1 && static_cast<double>(options.cpus.size()) > facts.cpu_quota)
+    options.cpus.resize(static_cast<size_t>(facts.cpu_quota));
+  return options;
 }
 
 /// Memory and exchange, then kernels.
@@ -52,10 +62,9 @@ base::Result<shm::MachineProfile> measure_all(const shm::Topology& topology,
                                               const shm::ProbeControl& control) {
   ASSIGN_OR_RETURN(const kernels::Ops* ops, kernels::find_ops("auto"));
   ASSIGN_OR_RETURN(shm::MachineProfile profile, shm::run_probe(topology, facts, options, control));
-  ASSIGN_OR_RETURN(profile.kernels, probe_kernels({.ops = *ops,
-                                                   .cpus = computing_cpus(topology, facts),
-                                                   .depth = options.depth,
-                                                   .stop = control.stop}));
+  KernelProbeOptions kernels = kernel_options(*ops, topology, facts, control.stop);
+  kernels.depth = options.depth;
+  ASSIGN_OR_RETURN(profile.kernels, probe_kernels(kernels));
   return profile;
 }
 

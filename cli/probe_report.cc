@@ -237,29 +237,32 @@ std::string exchanges_text(const MachineProfile& profile) {
 /// A row for each kind of work, a column for each number of columns that share the weights.
 std::string kernels_text(const MachineProfile& profile) {
   if (profile.kernels.empty()) return {};
-  std::vector<int> counts;
+  using Key = std::pair<bool, int>;  // in memory, columns
+  std::vector<Key> keys;
   std::vector<std::string> works;
   for (const shm::KernelFigure& one : profile.kernels) {
-    if (std::ranges::count(counts, one.columns) == 0) counts.push_back(one.columns);
+    const Key key{one.in_memory, one.columns};
+    if (std::ranges::count(keys, key) == 0) keys.push_back(key);
     if (std::ranges::count(works, one.work) == 0) works.push_back(one.work);
   }
-  std::ranges::sort(counts);
+  std::ranges::sort(keys);
   Rows rows = {{"columns"}};
-  for (const int count : counts) rows[0].push_back(base::cat(count));
+  for (const auto& [in_memory, count] : keys)
+    rows[0].push_back(base::cat(count, in_memory ? " mem" : ""));
   for (const std::string& work : works) {
     Rows::value_type row = {work};
-    for (const int count : counts) {
+    for (const Key& key : keys) {
       const auto found = std::ranges::find_if(profile.kernels, [&](const shm::KernelFigure& one) {
-        return one.work == work && one.columns == count;
+        return one.work == work && Key{one.in_memory, one.columns} == key;
       });
       row.push_back(found == profile.kernels.end() ? "-" : figure(found->g_per_s.median));
     }
     rows.push_back(std::move(row));
   }
-  return base::cat(
-      "Kernels (", profile.kernels.front().isa,
-      "), one thread of many: 1e9 products a second by columns that share the weights\n",
-      text_table(rows));
+  return base::cat("Kernels (", profile.kernels.front().isa,
+                   "), one thread of a busy node: 1e9 products a second by columns that share the "
+                   "weights, from cache or memory\n",
+                   text_table(rows));
 }
 
 std::string notes_text(const MachineProfile& profile) {

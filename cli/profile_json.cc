@@ -109,8 +109,9 @@ void fields(Io& io, shm::ExchangeFigure& it) {
 
 template <class Io>
 void fields(Io& io, shm::KernelFigure& it) {
-  auto& [isa, work, columns, g_per_s] = it;
-  io("isa", isa), io("work", work), io("columns", columns), io("g_per_s", g_per_s);
+  auto& [isa, work, columns, in_memory, g_per_s] = it;
+  io("isa", isa), io("work", work), io("columns", columns), io("in_memory", in_memory),
+      io("g_per_s", g_per_s);
 }
 
 template <class Io>

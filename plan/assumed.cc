@@ -53,6 +53,8 @@ constexpr KernelRow kAvx2[] = {
 };
 constexpr KernelRow kPlainRows = {TensorType::kF32, 0.8, 1.9, 3.9};  // of any type
 
+constexpr double kStreamShare = 0.9;
+
 bool is_wide(const std::string& isa) {
   return isa.starts_with("avx512");
 }
@@ -78,7 +80,7 @@ std::vector<KernelSpeed> assumed_kernels(const std::string& isa) {
   std::vector<KernelSpeed> speeds;
   const auto add = [&](const auto& rows) {
     for (const KernelRow& row : rows)
-      speeds.push_back({row.type, {{1, row.single}, {4, row.four}, {64, row.many}}});
+      speeds.push_back({row.type, {{1, row.single}, {4, row.four}, {64, row.many}}, kStreamShare});
   };
   if (is_wide(isa)) {
     add(kAvx512);
@@ -95,8 +97,8 @@ std::vector<KernelSpeed> assumed_kernels(const std::string& isa) {
 }
 
 ThreadSpeed assumed_thread(const std::string& isa) {
-  if (is_wide(isa)) return {.attend = 21, .prepare = 1.46, .route = 0.04};
-  return {.attend = 20, .prepare = 1.33, .route = 0.03};
+  if (is_wide(isa)) return {.attend = 21, .prepare = 1.46, .route = 0.04, .sample = 0.3};
+  return {.attend = 20, .prepare = 1.33, .route = 0.03, .sample = 0.3};
 }
 
 MeetingSpeed assumed_meeting(int threads, int packages) {

@@ -30,6 +30,7 @@ Replica::Replica(const Question& question, const Plan& plan, std::vector<Rank> r
     : machine_(question.machine),
       ranks_(std::move(ranks)),
       hidden_(question.model.spec.hidden),
+      vocabulary_(question.model.spec.vocabulary),
       kv_element_bytes_(question.request.kv_element_bytes) {
   const model::Model& model = question.model;
   CHECK(ranks_.size() == plan.ranks.size());
@@ -155,6 +156,9 @@ void Replica::add_ends(const Load& load, int threads_max, StepCost& cost) const 
   add_gather(ends_.members, hidden_, load, cost);  // what tokens stand for
   for (int stage = 1; stage < stages_; stage++) add_gather(ends_.members, hidden_, load, cost);
   if (load.logits == 0) return;
+  // The leader draws one token after the other.
+  cost.time.compute +=
+      static_cast<double>(load.logits * vocabulary_) / (machine_.thread.sample * 1e9);
   Kind ends = ends_;
   ends.shares.resize(ranks_.size());
   Load last = load;

@@ -87,7 +87,7 @@ class Replica {
   std::vector<Rank> ranks_;
   std::vector<Kind> kinds_;
   Kind ends_;
-  int64_t hidden_ = 0;
+  int64_t hidden_ = 0, vocabulary_ = 0;
   int stages_ = 1;
   int kv_element_bytes_ = 2;
 };

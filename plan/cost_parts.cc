@@ -53,6 +53,7 @@ Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const 
   const double columns = static_cast<double>(phase == Phase::kLogits ? load.logits : load.columns);
   Spent spent;
   double units = 0, thread_ns = 0;  // panels dealt to threads; time of one thread for all
+  double streamed = 0;              // bytes as if they were read at full bandwidth
   for (const Piece& piece : kind.pieces[r]) {
     if (piece.phase != phase || piece.matrices == 0) continue;
     double used = static_cast<double>(piece.matrices), each = columns;
@@ -66,7 +67,9 @@ Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const 
     }
     const double weights = used * static_cast<double>(piece.rows * piece.row_length);
     spent.bytes += used * static_cast<double>(piece.matrix_bytes);
-    thread_ns += weights * weight_ns(kernel_speed(machine_, piece.type), each);
+    const KernelSpeed& kernel = kernel_speed(machine_, piece.type);
+    streamed += used * static_cast<double>(piece.matrix_bytes) / kernel.stream_share;
+    thread_ns += weights * weight_ns(kernel, each);
     // All experts' rows of down are dealt out at once; of others each matrix by itself.
     const double panels = static_cast<double>(piece.panels());
     units = phase == Phase::kDown && !kind.shares[r].whole_experts ? std::max(units, panels)
@@ -77,8 +80,8 @@ Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const 
   const int busy = static_cast<int>(std::min<double>(threads, std::ceil(units)));
   const double rate = read_gb_per_s(rank.node, busy) * kGiga;
   const double alone = read_gb_per_s(rank.node, 1) * kGiga;
-  spent.read = spent.bytes / rate;
-  spent.memory = std::max(spent.read, spent.bytes * uneven / threads / alone);
+  spent.read = streamed / rate;
+  spent.memory = std::max(spent.read, streamed * uneven / threads / alone);
   spent.compute = thread_ns * uneven / threads / kGiga;
   return spent;
 }

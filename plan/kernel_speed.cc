@@ -14,26 +14,54 @@ double bits(kernels::TensorType type) {
   return 8.0 * info.block_bytes / info.block_weights;
 }
 
+/// What a core of the first node reads, all of them at the same time, in GB/s; 0: not measured.
+double read_per_core(const shm::MachineProfile& profile) {
+  for (const shm::NodeFacts& node : profile.facts.nodes) {
+    if (node.cores == 0) continue;
+    double best = 0;
+    for (const shm::BandwidthFigure& figure : profile.bandwidth)
+      if (figure.traffic == shm::Traffic::kRead && figure.reader_node == node.os_index &&
+          figure.memory_node == node.os_index && figure.threads == node.cores)
+        best = std::max(best, figure.gb_per_s.median);
+    return best / node.cores;
+  }
+  return 0;
+}
+
 }  // namespace
 
 bool take_kernels(const shm::MachineProfile& profile, Machine& machine) {
   std::vector<KernelSpeed> speeds;
   ThreadSpeed thread;
+  const double read = read_per_core(profile);
   for (const shm::KernelFigure& figure : profile.kernels) {
     if (figure.g_per_s.samples == 0 || figure.g_per_s.median <= 0 || figure.columns < 1) continue;
     const double rate = figure.g_per_s.median;
     if (figure.work == "attend") thread.attend = rate;
     if (figure.work == "prepare") thread.prepare = rate;
     if (figure.work == "route") thread.route = rate;
+    if (figure.work == "sample") thread.sample = rate;
     const auto type = kernels::type_by_name(figure.work);
     if (!type) continue;
     auto speed = std::ranges::find(speeds, *type, &KernelSpeed::type);
     if (speed == speeds.end()) speed = speeds.insert(speeds.end(), {*type, {}});
-    speed->points.push_back({figure.columns, rate});
+    if (figure.in_memory && figure.columns == 1) {
+      if (read > 0) speed->stream_share = std::min(1.0, rate * bits(*type) / 8 / read);
+      continue;
+    }
+    const auto known = std::ranges::find(speed->points, figure.columns, &KernelPoint::columns);
+    if (known == speed->points.end()) {
+      speed->points.push_back({figure.columns, rate});
+    } else if (figure.in_memory) {
+      known->gmac_per_s = rate;  // many columns hide most of the way from memory, not all of it
+    }
   }
-  if (speeds.empty() || thread.attend <= 0 || thread.prepare <= 0 || thread.route <= 0)
-    return false;
-  for (KernelSpeed& speed : speeds) std::ranges::sort(speed.points, {}, &KernelPoint::columns);
+  const double least = std::min({thread.attend, thread.prepare, thread.route, thread.sample});
+  if (speeds.empty() || least <= 0) return false;
+  for (KernelSpeed& speed : speeds) {
+    if (speed.points.empty()) return false;
+    std::ranges::sort(speed.points, {}, &KernelPoint::columns);
+  }
   machine.kernels = std::move(speeds);
   machine.thread = thread;
   return true;

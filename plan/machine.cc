@@ -173,6 +173,12 @@ void measured_meeting(const shm::MachineProfile& profile, int threads, MeetingSp
       speed.barrier_ns = figure.ns.median *
                          std::max(1.0, static_cast<double>(threads) / std::max(figure.threads, 1));
     }
+    if (figure.ranks > 1 && figure.gather_bytes == 0 && figure.simulated) {
+      // Ranks that share a node meet as its threads do.
+      speed.barrier_ns =
+          figure.ns.median *
+          std::max(1.0, static_cast<double>(threads) / std::max(figure.ranks * figure.threads, 1));
+    }
     if (figure.ranks < 2 || figure.gather_bytes == 0) continue;
     ranks = std::max(ranks, figure.ranks);
     const auto bytes = static_cast<double>(figure.gather_bytes);

@@ -43,11 +43,12 @@ struct MachineHost {
 /// How fast one thread multiplies weights of one type, by the columns that they meet at once.
 struct KernelPoint {
   int columns = 1;
-  double gmac_per_s = 0;  // all columns together, weights in a cache
+  double gmac_per_s = 0;  // all columns together
 };
 struct KernelSpeed {
   kernels::TensorType type = kernels::TensorType::kF32;
-  std::vector<KernelPoint> points;  // ascending; at least one
+  std::vector<KernelPoint> points;  // ascending; at least one; with few columns from a cache
+  double stream_share = 1;          // of the read bandwidth that a product with one column gets
 };
 
 /// What else a thread does, in 1e9 a second.
@@ -55,6 +56,7 @@ struct ThreadSpeed {
   double attend = 0;   // products of queries with keys, and of weights with values
   double prepare = 0;  // values that are normed and quantised, the input of a product
   double route = 0;    // scores of experts of which some are chosen
+  double sample = 0;   // logits of which one is drawn
 };
 
 /// What meeting costs.

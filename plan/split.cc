@@ -142,7 +142,11 @@ base::Status check(const model::ModelSpec& spec, const SplitOptions& options,
     fits = use.size() == static_cast<size_t>(experts ? experts->count : 0) &&
            std::all_of(use.begin(), use.end(), [](double n) { return n >= 0 && std::isfinite(n); });
   }
-  if (!fits) return invalid("the counts of expert use are not of this model");
+  if (!fits) {
+    return invalid(
+        "the counts of expert use are not of this model: layers or experts are others; take them "
+        "from a server that runs it");
+  }
   return {};
 }
 

@@ -110,10 +110,11 @@ struct ExchangeFigure {
 
 /// One thread of the processor, all others of its node being as busy.
 struct KernelFigure {
-  std::string isa;   // as given to --isa
-  std::string work;  // a type of weights, "attend", "prepare" or "route"
-  int columns = 1;   // that meet the weights at once
-  Spread g_per_s;    // 1e9 products, values or scores a second
+  std::string isa;         // as given to --isa
+  std::string work;        // a type of weights, "attend", "prepare", "route" or "sample"
+  int columns = 1;         // that meet the weights at once
+  bool in_memory = false;  // weights come from memory, else from a cache
+  Spread g_per_s;          // 1e9 products, values or scores a second
 };
 
 struct MachineProfile {

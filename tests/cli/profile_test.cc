@@ -64,7 +64,7 @@ MachineProfile full_profile() {
   profile.lines = {{0, 2, 0, 1, shm::Nearness::kOtherPackage, {201, 200, 202, 3}}};
   profile.exchanges = {{1, 3, false, 0, {900, 800, 1000, 2}},
                        {2, 3, true, 256, {1500, 1400, 1600, 2}}};
-  profile.kernels = {{"avx2", "Q4_K", 16, {120.5, 119, 122, 5}}};
+  profile.kernels = {{"avx2", "Q4_K", 16, true, {120.5, 119, 122, 5}}};
   profile.notes = {"a sentence"};
   return profile;
 }

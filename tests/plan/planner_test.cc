@@ -335,11 +335,12 @@ TEST(Machine, TakesWhatWasGivenBeforeWhatWasMeasured) {
   profile.exchanges = {{1, 4, false, 0, {500, 500, 500, 5}},
                        {2, 2, true, 256, {1000, 1000, 1000, 5}},
                        {2, 2, true, 262144, {53429, 53429, 53429, 5}}};
-  profile.kernels = {{"avx2", "Q8_0", 1, {30, 30, 30, 5}},
-                     {"avx2", "Q8_0", 64, {90, 90, 90, 5}},
-                     {"avx2", "attend", 1, {7, 7, 7, 5}},
-                     {"avx2", "prepare", 1, {2, 2, 2, 5}},
-                     {"avx2", "route", 1, {0.1, 0.1, 0.1, 5}}};
+  profile.kernels = {{"avx2", "Q8_0", 1, false, {30, 30, 30, 5}},
+                     {"avx2", "Q8_0", 64, false, {90, 90, 90, 5}},
+                     {"avx2", "attend", 1, false, {7, 7, 7, 5}},
+                     {"avx2", "prepare", 1, false, {2, 2, 2, 5}},
+                     {"avx2", "route", 1, false, {0.1, 0.1, 0.1, 5}},
+                     {"avx2", "sample", 1, false, {0.5, 0.5, 0.5, 5}}};
   auto facts = plan_test::host({.topology = "package:1 [numa(memory=8589934592)] core:4 pu:1"});
   facts.profile = &profile;
   const Machine measured = machine_of({facts});

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "base/limits.h"
@@ -140,6 +142,114 @@ TEST(PlanRows, SaysWhichKvHeadsAreCopied) {
   auto many = split(spec, {.rank_count = 33, .shares = {}});
   ASSERT_TRUE(many.ok());
   EXPECT_NE(describe(*many, spec).find("query heads none"), std::string::npos);
+}
+
+double load_of(const BlockShare& share, const std::vector<double>& use) {
+  double load = 0;
+  for (const int32_t expert : share.owned) load += use[static_cast<size_t>(expert)];
+  return load;
+}
+
+// Every expert on one rank, as many on each as its share of the bytes says, whatever the use.
+TEST(PlanExperts, GivesEachExpertToOneRankByShares) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; round++) {
+    model::ModelSpec spec = random_spec(random);
+    spec.blocks[0].experts.emplace();
+    spec.blocks[0].experts->count = std::uniform_int_distribution<int>(1, 200)(random);
+    spec.blocks[0].experts->width = 64;
+    std::vector<double> shares(std::uniform_int_distribution<size_t>(1, 9)(random));
+    double sum = 0;
+    for (double& share : shares) sum += share = std::uniform_real_distribution(0.1, 3.0)(random);
+    std::vector<std::vector<double>> use;
+    for (const model::Block& block : spec.blocks) {
+      use.emplace_back();
+      for (int e = 0; block.experts && e < block.experts->count; e++)
+        use.back().push_back(static_cast<double>(random() % 1000));
+    }
+    if (round % 3 == 0) use.clear();
+    auto plan = split(spec, {.strategy = Strategy::kExperts,
+                             .rank_count = static_cast<int>(shares.size()),
+                             .shares = shares,
+                             .expert_use = use});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    for (size_t i = 0; i < spec.blocks.size(); i++) {
+      const auto& experts = spec.blocks[i].experts;
+      std::vector<int> owners(static_cast<size_t>(experts ? experts->count : 0));
+      for (size_t r = 0; r < shares.size(); r++) {
+        const BlockShare& share = plan->ranks[r].blocks[i];
+        EXPECT_EQ(share.whole_experts, experts.has_value());
+        EXPECT_TRUE(std::is_sorted(share.owned.begin(), share.owned.end()));
+        for (const int32_t expert : share.owned) owners[static_cast<size_t>(expert)]++;
+        if (!experts) continue;
+        EXPECT_EQ(share.width, (Range{0, experts->width}));
+        EXPECT_NEAR(static_cast<double>(share.owned.size()), experts->count * shares[r] / sum, 1.0);
+      }
+      for (const int count : owners) EXPECT_EQ(count, 1);
+    }
+  }
+}
+
+// Use like that of real models: few experts far above the others. The most used rank has less to
+// do than without counts, and never more.
+TEST(PlanExperts, BalancesMeasuredUse) {
+  std::mt19937 random(5);
+  int better = 0;
+  for (int round = 0; round < 200; round++) {
+    model::ModelSpec spec;
+    spec.vocabulary = 100;
+    spec.hidden = 64;
+    model::Block block;
+    block.attention.heads = block.attention.kv_heads = 8;
+    block.attention.head_dim = block.attention.value_dim = 8;
+    block.experts.emplace();
+    block.experts->count = 64;
+    block.experts->width = 64;
+    spec.blocks = {block};
+    std::vector<double> use;
+    for (int e = 0; e < 64; e++) use.push_back(1000.0 / (1 + e));
+    std::shuffle(use.begin(), use.end(), random);
+    const int ranks = 2 + round % 3;
+    const auto most = [&](std::vector<std::vector<double>> counts) {
+      auto plan = split(spec, {.strategy = Strategy::kExperts,
+                               .rank_count = ranks,
+                               .shares = {},
+                               .expert_use = std::move(counts)});
+      EXPECT_TRUE(plan.ok());
+      double load = 0;
+      for (const RankShare& rank : plan->ranks) load = std::max(load, load_of(rank.blocks[0], use));
+      return load;
+    };
+    const double balanced = most({use}), unaware = most({});
+    EXPECT_LE(balanced, unaware + 1e-9);
+    better += balanced < 0.999 * unaware;
+    // The best there can be: the mean, or the most used expert alone.
+    const double total = std::accumulate(use.begin(), use.end(), 0.0);
+    EXPECT_LE(balanced, 1.05 * std::max(total / ranks, 1000.0));
+  }
+  EXPECT_GE(better, 190);
+}
+
+TEST(PlanExperts, RefusesForeignCounts) {
+  std::mt19937 random(6);
+  model::ModelSpec spec = random_spec(random);
+  spec.blocks.resize(1);
+  spec.blocks[0].experts.emplace();
+  spec.blocks[0].experts->count = 4;
+  const auto ok = [&](std::vector<std::vector<double>> use) {
+    return split(spec, {.strategy = Strategy::kExperts,
+                        .rank_count = 2,
+                        .shares = {},
+                        .expert_use = std::move(use)})
+        .ok();
+  };
+  EXPECT_TRUE(ok({{1, 2, 3, 4}}));
+  EXPECT_TRUE(ok({{0, 0, 0, 0}}));
+  EXPECT_FALSE(ok({{1, 2, 3}}));
+  EXPECT_FALSE(ok({{1, 2, 3, 4}, {1, 2, 3, 4}}));
+  EXPECT_FALSE(ok({{1, 2, 3, -4}}));
+  spec.blocks[0].experts.reset();
+  EXPECT_FALSE(ok({}));  // a model without experts
 }
 
 TEST(PlanRows, RefusesBadOptions) {
