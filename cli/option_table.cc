@@ -185,11 +185,15 @@ std::vector<OptionRow> plan_rows() {
        kPlan, &O::memory},
       {"--profile", "FILE", "what `numoe probe --json` measured; without it what --save kept",
        kPlan, &O::profile_file},
-      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
-       kPlan, &O::stages, 0, base::kRanksMax},
       {"--objective", "NAME",
        "latency: of a single request; throughput: of --parallel requests together", kPlan,
        &O::objective, 0, 0, "latency throughput"},
+      {"--strategy", "NAME", "only this one", kPlan, &O::strategy, 0, 0,
+       "auto rows experts layers replicas"},
+      {"--stages", "N", "with --strategy layers: only so many stages; 0: all that make sense",
+       kPlan, &O::stages, 0, base::kRanksMax},
+      {"--replicas", "N", "only so many; 0: as many as serve best", kPlan, &O::replicas, 0,
+       base::kRanksMax},
       {"--nodes", "N", "only so many nodes; more than there are are simulated", kPlan, &O::nodes, 0,
        base::kRanksMax},
       {"--threads-per-node", "T", "0: every core", kPlan, &O::threads_per_node, 0,
@@ -257,10 +261,27 @@ std::string isa_help() {
 
 std::vector<OptionRow> strategy_rows() {
   return {
-      {"--strategy", "NAME", "only this one", kPlan, &O::strategy, 0, 0,
-       "auto rows experts layers replicas"},
-      {"--replicas", "N", "only so many; 0: as many as serve best", kPlan, &O::replicas, 0,
-       base::kRanksMax},
+      {"--strategy", "NAME",
+       "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
+       "consecutive layers; auto: what a prediction says is best, on one node rows",
+       kComputes & ~kServe, &O::strategy, 0, 0, "auto rows experts layers"},
+      {"--strategy", "NAME",
+       "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
+       "consecutive layers; replicas: not at all, each node has it and answers requests of its "
+       "own; auto: what a prediction says is best, on one node rows",
+       kServe, &O::strategy, 0, 0, "auto rows experts layers replicas"},
+      {"--strategy", "NAME", "", kWorker, &O::strategy, 0, 0, "rows experts layers"},
+      {"--objective", "NAME",
+       "what --strategy auto looks for: latency: of a single request; throughput: of --parallel "
+       "requests together",
+       kRun | kServe, &O::objective, 0, 0, "latency throughput"},
+      {"--replicas", "N",
+       "groups that each have the whole model; nodes, --parallel and threads are divided among "
+       "them; several on a node share its weights; 0: one, with --strategy replicas one a node",
+       kServe, &O::replicas, 0, base::kRanksMax},
+      {"--stages", "N",
+       "with --strategy layers: so many stages, each split by rows over its ranks; 0: one a rank",
+       kComputes | kWorker, &O::stages, 0, base::kRanksMax},
   };
 }
 
@@ -284,27 +305,6 @@ std::vector<OptionRow> cluster_rows() {
       {"--topology", "FILE",
        "another machine: XML by lstopo, or hwloc text as in \"package:2 [numa] core:8 pu:2\"",
        kTopology, &O::topology},
-      {"--strategy", "NAME",
-       "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
-       "consecutive layers; auto: what a prediction says is best, on one node rows",
-       kComputes & ~kServe, &O::strategy, 0, 0, "auto rows experts layers"},
-      {"--strategy", "NAME",
-       "how ranks split the model: rows: every matrix; experts: experts as a whole; layers: "
-       "consecutive layers; replicas: not at all, each node has it and answers requests of its "
-       "own; auto: what a prediction says is best, on one node rows",
-       kServe, &O::strategy, 0, 0, "auto rows experts layers replicas"},
-      {"--strategy", "NAME", "", kWorker, &O::strategy, 0, 0, "rows experts layers"},
-      {"--objective", "NAME",
-       "what --strategy auto looks for: latency: of a single request; throughput: of --parallel "
-       "requests together",
-       kRun | kServe, &O::objective, 0, 0, "latency throughput"},
-      {"--replicas", "N",
-       "groups that each have the whole model; nodes, --parallel and threads are divided among "
-       "them; several on a node share its weights; 0: one, with --strategy replicas one a node",
-       kServe, &O::replicas, 0, base::kRanksMax},
-      {"--stages", "N",
-       "with --strategy layers: so many stages, each split by rows over its ranks; 0: one a rank",
-       kBoth, &O::stages, 0, base::kRanksMax},
       {"--isa", "NAME", isa_help(), kBoth, &O::isa, 0, 0, isa_names()},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},
