@@ -336,5 +336,26 @@ TEST(Decode, AllocatesNothingAndWaitsSeldom) {
   }
 }
 
+// A rank waits in its own layers, and once for each stage that it has no part in.
+TEST(Decode, WaitsOnceForOtherStages) {
+  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "deepseek2-v3-mla-f16", "llama4-f16"}) {
+    SCOPED_TRACE(name);
+    auto model = model::load_model(golden_case(name).path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto layers = static_cast<int>(model->spec.blocks.size());
+    const auto waits = [&](const LocalRanksOptions& options) {
+      auto ranks = LocalRanks::start(*model, options);
+      EXPECT_TRUE(ranks.ok() && (*ranks)->forward({1}).ok());
+      return (*ranks)->leader().stats().layer_waits;
+    };
+    // With one thread a rank meets in gathers only.
+    uint64_t all = 0;
+    for (const model::Block& block : model->spec.blocks) all += gathers_of(block, {});
+    EXPECT_EQ(waits({.ranks = 2}), all);
+    EXPECT_EQ(waits({.ranks = layers, .strategy = plan::Strategy::kLayers}),
+              gathers_of(model->spec.blocks[0], {}) + static_cast<uint64_t>(layers - 1));
+  }
+}
+
 }  // namespace
 }  // namespace engine
