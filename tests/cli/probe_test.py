@@ -24,7 +24,7 @@ class Probe(unittest.TestCase):
             done = run("--json", "--save", *TINY, state=state + "/new")
             self.assertEqual(done.returncode, 0, done.stderr)
             profile = json.loads(done.stdout)
-            self.assertEqual((profile["format"], profile["version"]), ("numoe-machine-profile", 1))
+            self.assertEqual((profile["format"], profile["version"]), ("numoe-machine-profile", 2))
             path = f"{state}/new/numoe/probe-{profile['fingerprint']}.json"
             self.assertIn(path, done.stderr)
             with open(path) as saved:
@@ -43,7 +43,7 @@ class Probe(unittest.TestCase):
     def test_report_is_for_people(self):
         done = run(*TINY)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for words in ("Machine", "Read bandwidth", "Latency", "cache line", "gather of 256 KiB"):
+        for words in ("Machine", "Read bandwidth", "Latency", "cache line", "gather of 256 KiB", "Kernels (", "64 mem"):
             self.assertIn(words, done.stdout)
         self.assertIn("measuring", done.stderr)
 

@@ -239,7 +239,7 @@ def http():
 
 def profile():
     """Of the smallest machine; whole profiles are in the committed corpus."""
-    yield b'{"format":"numoe-machine-profile","version":1}'
+    yield b'{"format":"numoe-machine-profile","version":2}'
 
 
 TARGETS = (answer, arena, command_line, envelope, exchange_frame, gguf, http, json, kv_arena, profile, request, tokenizer, vocabulary)
