@@ -252,6 +252,53 @@ TEST(PlanExperts, RefusesForeignCounts) {
   EXPECT_FALSE(ok({}));  // a model without experts
 }
 
+// Each layer has members, which share it as ranks of their own would; nobody else has any of it.
+TEST(PlanLayers, GivesEachLayerToOneStage) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; round++) {
+    const auto pick = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    model::ModelSpec spec = random_spec(random);
+    while (static_cast<int>(spec.blocks.size()) < 3 + round % 20)
+      spec.blocks.push_back(spec.blocks[static_cast<size_t>(pick(0, 2))]);
+    const int ranks = pick(1, 9), layers = static_cast<int>(spec.blocks.size());
+    SplitOptions options{.strategy = Strategy::kLayers,
+                         .rank_count = ranks,
+                         .stages = pick(1, std::min(ranks, layers))};
+    for (int r = 0; r < ranks && round % 2 == 0; r++)
+      options.shares.push_back(std::uniform_real_distribution<double>(0.1, 3)(random));
+    const auto plan = split(spec, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    ASSERT_EQ(plan->members.size(), spec.blocks.size());
+    int last = -1;  // rank of the stages so far
+    for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
+      const base::RankSet members = plan->members[layer];
+      ASSERT_NE(members.bits, 0u);
+      if (plan->begins_stage(layer)) {
+        EXPECT_GT(members.first(), last) << "stages are of consecutive ranks";
+        last = 63 - std::countl_zero(members.bits);
+      }
+      std::vector<Range> hidden, heads;
+      for (int r = 0; r < ranks; r++) {
+        const BlockShare& share = plan->ranks[static_cast<size_t>(r)].blocks[layer];
+        EXPECT_EQ(share.takes_part, members.contains(r));
+        if (members.contains(r)) {
+          hidden.push_back(share.hidden);
+          heads.push_back(share.heads);
+          continue;
+        }
+        for (const Range& range : {share.heads, share.kv_heads, share.hidden, share.experts,
+                                   share.width, share.shared_width, share.query_rank, share.latent})
+          EXPECT_TRUE(range.empty());
+      }
+      expect_partition(hidden, spec.hidden, base::kSliceRows);
+      expect_partition(heads, spec.blocks[layer].attention.heads, 1);
+    }
+    EXPECT_EQ(plan->has_stages(), options.stages > 1);
+  }
+}
+
 TEST(PlanRows, RefusesBadOptions) {
   const model::ModelSpec spec;
   EXPECT_FALSE(split(spec, {.rank_count = 0, .shares = {}}).ok());
