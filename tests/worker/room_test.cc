@@ -12,8 +12,9 @@ namespace {
 class RoomTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto host = RankHost::open(
-        {.model_path = base::cat(NUMOE_SOURCE_DIR, "/models/fairy-tales-moe-21m-Q4_K_M.gguf")});
+    RankHostOptions options;
+    options.model_path = base::cat(NUMOE_SOURCE_DIR, "/models/fairy-tales-moe-21m-Q4_K_M.gguf");
+    auto host = RankHost::open(options);
     ASSERT_TRUE(host.ok()) << host.error().message;
     host_ = std::move(*host);
   }
