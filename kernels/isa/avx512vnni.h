@@ -63,6 +63,8 @@ struct Avx512Vnni {
   // Dot products of four.
   static SumU4 zero_u4() { return _mm512_setzero_si512(); }
   static SumU4 dot_u4(SumU4 sum, Bytes w, Word x) { return dot(sum, w, x); }
+  /// The same where every lane has an x of its own.
+  static SumU4 dot_u4(SumU4 sum, Bytes w, Bytes x) { return _mm512_dpbusd_epi32(sum, w, x); }
   static I32 scale_u4(SumU4 sum, Scale scale) { return _mm512_mullo_epi32(sum, scale); }
   static I32 sum_u4(SumU4 sum) { return sum; }
   static SumU6 zero_u6() { return _mm512_setzero_si512(); }
