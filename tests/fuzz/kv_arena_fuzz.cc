@@ -92,7 +92,7 @@ void use_table(fuzz::Bytes& bytes) {
     index.forget(place);
     CHECK(!index.is_sealed(place), "a seal that stayed");
     if (found.size() * kPositions == tokens.size()) continue;
-    index.seal(place, found.empty() ? -1 : found.back(),
+    index.seal({.block = place, .previous = found.empty() ? -1 : found.back()},
                std::span<const int32_t>(tokens).subspan(found.size() * kPositions, kPositions));
     CHECK(shm::is_valid(table[static_cast<size_t>(place)], root), "a seal that is not valid");
   }

@@ -13,7 +13,7 @@ class NamedBackend final : public worker::Backend {
  public:
   std::string fingerprint() const override { return "scripted"; }
   int32_t token_count() const override { return 100; }
-  base::Status load(const std::function<void(uint64_t, uint64_t)>&) override { return unused(); }
+  base::Status load(const worker::LoadWatch&) override { return unused(); }
   engine::StepRunner& runner() override { CHECK(false, "only its name is used"); }
   base::Result<bool> follow(base::TimeNs) override { return unused(); }
   worker::RankReport report() const override { return {}; }
