@@ -127,7 +127,10 @@ base::Status add_machine(Context& context, Hosts& hosts) {
   const Options& options = context.options;
   ASSIGN_OR_RETURN(const Machine machine, read_machine(options.topology));
   PlaceOptions place = place_options(options);
-  if (options.nodes > 0 && options.strategy == "auto") place.nodes = 0;  // a wish, not places
+  // A number of nodes that are there is a wish, not places.
+  const auto there =
+      static_cast<int64_t>(shm::restrict_to(machine.whole, machine.allowed).nodes.size());
+  if (options.nodes <= there && options.strategy == "auto") place.nodes = 0;
   ASSIGN_OR_RETURN(shm::Topology topology, choose_from(machine, place));
   auto placement = place_ranks(machine, place);
   if (!placement.ok()) return placement.error();

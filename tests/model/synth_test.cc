@@ -45,9 +45,9 @@ std::string error_of(const SynthShape& shape, const SynthRequest& request,
   return plan.ok() ? "" : plan.error().message;
 }
 
-QkNorm norm_of(std::string_view architecture) {
+QkNorm norm_of(std::string_view architecture, const SynthShape& shape) {
   if (architecture == "olmoe" || architecture == "minimax-m2") return QkNorm::kFullWidth;
-  return architecture == "qwen3moe" ? QkNorm::kPerHead : QkNorm::kNone;
+  return architecture == "qwen3moe" || shape.norms_heads ? QkNorm::kPerHead : QkNorm::kNone;
 }
 
 TEST(Synth, EveryPresetIsAModelOfItsArchitecturesInEveryType) {
@@ -78,7 +78,7 @@ TEST(Synth, EveryPresetIsAModelOfItsArchitecturesInEveryType) {
         EXPECT_EQ(block.attention.rope.dims,
                   shape.rope_dims > 0 ? shape.rope_dims : shape.head_dim);
         EXPECT_EQ(block.attention.rope.factor, static_cast<float>(shape.yarn.factor));
-        EXPECT_EQ(block.attention.qk_norm, norm_of(architecture));
+        EXPECT_EQ(block.attention.qk_norm, norm_of(architecture, shape));
         EXPECT_EQ(spec.blocks[0].attention.span, shape.window);
         EXPECT_EQ(block.attention.latent.has_value(), shape.latent.rank > 0);
         ASSERT_TRUE(block.experts.has_value());
