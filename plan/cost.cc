@@ -149,6 +149,7 @@ void Replica::add_layer(const Kind& kind, const Load& load, int threads_max, Ste
   if (!whole) gather(kind.handed.middle);
   product(Phase::kDown, middle);
   if (whole) gather(kind.handed.middle);
+  add_outputs(kind, load, threads_max, cost);
   gather(kind.handed.hidden);
 }
 

@@ -76,6 +76,7 @@ class Replica {
                  StepCost& cost) const;
   void add_ends(const Load& load, int threads_max, StepCost& cost) const;
   void add_attention(const Kind& kind, const Load& load, int threads_max, StepCost& cost) const;
+  void add_outputs(const Kind& kind, const Load& load, int threads_max, StepCost& cost) const;
   void add_prepared(int64_t values, const Load& load, int threads_max, StepCost& cost) const;
   void add_gather(const std::vector<size_t>& members, int64_t floats, const Load& load,
                   StepCost& cost) const;

@@ -129,6 +129,31 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
   }
 }
 
+// With many columns what products give no longer fits the caches: it is written and read again; and
+// the activation between up and down takes as long as preparing does.
+void Replica::add_outputs(const Kind& kind, const Load& load, int threads_max,
+                          StepCost& cost) const {
+  if (load.columns <= kRedundantColumns) return;
+  const auto& experts = kind.block.experts;
+  double slowest = 0;
+  for (const size_t r : kind.members) {
+    const int threads = std::min(ranks_[r].threads, threads_max);
+    double values = 0, activated = 0;
+    for (const Piece& piece : kind.pieces[r]) {
+      const double used =
+          !piece.chosen ? static_cast<double>(piece.matrices)
+                        : experts->used * static_cast<double>(piece.matrices) / experts->count;
+      values += piece.phase == Phase::kLookup ? 0 : used * static_cast<double>(piece.rows);
+      if (piece.phase == Phase::kGateUp) activated += used * static_cast<double>(piece.rows) / 2;
+    }
+    const auto columns = static_cast<double>(load.columns);
+    slowest =
+        std::max(slowest, columns * (8 * values / (read_gb_per_s(ranks_[r].node, threads) * kGiga) +
+                                     activated / threads / (machine_.thread.prepare * kGiga)));
+  }
+  cost.time.compute += slowest;
+}
+
 void Replica::add_prepared(int64_t values, const Load& load, int threads_max,
                            StepCost& cost) const {
   if (values == 0) return;

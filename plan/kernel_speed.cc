@@ -1,6 +1,8 @@
 // The part of plan/machine.h about what threads compute.
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "plan/machine.h"
@@ -8,6 +10,8 @@
 namespace plan {
 
 namespace {
+
+constexpr int kFewColumns = 4;  // up to here weights from memory would be a figure of the memory
 
 double bits(kernels::TensorType type) {
   const kernels::TypeInfo& info = kernels::type_info(type);
@@ -33,6 +37,7 @@ double read_per_core(const shm::MachineProfile& profile) {
 bool take_kernels(const shm::MachineProfile& profile, Machine& machine) {
   std::vector<KernelSpeed> speeds;
   ThreadSpeed thread;
+  std::set<std::pair<kernels::TensorType, int>> cached;  // which points are of weights in a cache
   const double read = read_per_core(profile);
   for (const shm::KernelFigure& figure : profile.kernels) {
     if (figure.g_per_s.samples == 0 || figure.g_per_s.median <= 0 || figure.columns < 1) continue;
@@ -49,12 +54,19 @@ bool take_kernels(const shm::MachineProfile& profile, Machine& machine) {
       if (read > 0) speed->stream_share = std::min(1.0, rate * bits(*type) / 8 / read);
       continue;
     }
-    const auto known = std::ranges::find(speed->points, figure.columns, &KernelPoint::columns);
-    if (known == speed->points.end()) {
-      speed->points.push_back({figure.columns, rate});
-    } else if (figure.in_memory) {
-      known->gmac_per_s = rate;  // many columns hide most of the way from memory, not all of it
-    }
+    speed->points.push_back({figure.columns, rate});
+    // Many columns hide most of the way from memory, not all of it: those are the figures for many.
+    if (!figure.in_memory) cached.insert({*type, figure.columns});
+  }
+  for (KernelSpeed& speed : speeds) {
+    const auto is_cached = [&](const KernelPoint& point) {
+      return cached.contains({speed.type, point.columns});
+    };
+    if (std::ranges::all_of(speed.points, is_cached))
+      continue;  // slow types: only computing counts
+    std::erase_if(speed.points, [&](const KernelPoint& point) {
+      return point.columns > kFewColumns && is_cached(point);
+    });
   }
   const double least = std::min({thread.attend, thread.prepare, thread.route, thread.sample});
   if (speeds.empty() || least <= 0) return false;

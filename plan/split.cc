@@ -87,8 +87,41 @@ std::vector<BlockShare> split_block(const model::ModelSpec& spec, const model::B
   return out;
 }
 
+// Lets the rank that has most to do trade one expert with another rank while that helps. What is
+// left to the last rank that may take any is otherwise too much.
+void trade_experts(const std::vector<double>& shares, const std::vector<double>& use,
+                   std::vector<double>& load, std::vector<BlockShare>& ranks) {
+  constexpr int kTradesMax = 256;
+  constexpr double kWorthIt = 0.999;
+  const auto time_of = [&](size_t r, double more) { return (load[r] + more) / shares[r]; };
+  const auto use_of = [&](int32_t e) { return use[static_cast<size_t>(e)]; };
+  for (int trade = 0; trade < kTradesMax; trade++) {
+    size_t most = 0;
+    for (size_t r = 1; r < ranks.size(); r++)
+      if (time_of(r, 0) > time_of(most, 0)) most = r;
+    double best = time_of(most, 0) * kWorthIt;
+    size_t other = most;
+    int32_t *given = nullptr, *taken = nullptr;
+    for (size_t r = 0; r < ranks.size(); r++) {
+      if (r == most) continue;
+      for (int32_t& own : ranks[most].owned) {
+        for (int32_t& its : ranks[r].owned) {
+          const double less = use_of(own) - use_of(its);
+          const double time = std::max(time_of(most, -less), time_of(r, less));
+          if (time < best) best = time, other = r, given = &own, taken = &its;
+        }
+      }
+    }
+    if (given == nullptr) return;
+    const double less = use_of(*given) - use_of(*taken);
+    load[most] -= less;
+    load[other] += less;
+    std::swap(*given, *taken);
+  }
+}
+
 // Whole experts, as many to each rank as its share of the bytes says; which, by how often they are
-// used: the most used one first, to the rank that has least to do so far.
+// used: the most used one first, to the rank that has least to do so far; then they trade.
 void own_experts(const model::Experts& experts, const std::vector<double>& shares,
                  const std::vector<double>& use, std::vector<BlockShare>& ranks) {
   const auto counts = split_rows(experts.count, shares, 1);
@@ -107,6 +140,7 @@ void own_experts(const model::Experts& experts, const std::vector<double>& share
     ranks[best].owned.push_back(expert);
     load[best] += use_of(expert);
   }
+  if (!use.empty()) trade_experts(shares, use, load, ranks);
   for (BlockShare& rank : ranks) {
     rank.whole_experts = true;
     rank.width = {0, experts.width};
