@@ -178,7 +178,7 @@ void Server::set_state(broker::GroupStatus::State state) {
   broker::GroupStatus status{.state = state, .bytes_done = 25, .bytes_total = 100};
   status.context = 4096;
   status.vocabulary = tokenizer().size();
-  if (state == State::kRestarting) status.reason = "worker 1 was killed";
+  if (state == broker::GroupStatus::State::kRestarting) status.reason = "worker 1 was killed";
   gate->set_status(status);
 }
 
