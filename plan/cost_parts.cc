@@ -68,7 +68,9 @@ Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const 
     const double weights = used * static_cast<double>(piece.rows * piece.row_length);
     spent.bytes += used * static_cast<double>(piece.matrix_bytes);
     const KernelSpeed& kernel = kernel_speed(machine_, piece.type);
-    streamed += used * static_cast<double>(piece.matrix_bytes) / kernel.stream_share;
+    // The share was measured in bytes of the file's type.
+    const int64_t row_bytes = kernels::row_bytes(piece.type, piece.row_length);
+    streamed += used * static_cast<double>(piece.rows * row_bytes) / kernel.stream_share;
     thread_ns += weights * weight_ns(kernel, each);
     // All experts' rows of down are dealt out at once; of others each matrix by itself.
     const double panels = static_cast<double>(piece.panels());
