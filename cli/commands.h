@@ -65,6 +65,9 @@ PlaceOptions place_options(const Options& options);
 
 /// Rank options as the command line says; rank, group and CPUs are the caller's.
 worker::RankHostOptions rank_options(const Options& options);
+/// Reads the file of --expert-use, if one is given. Errors: kNotFound, kBrokenFile with its name;
+/// kInvalidArgument for a strategy that has no use for it.
+base::Status use_expert_counts(const Options& options, worker::RankHostOptions& rank);
 
 /// As the options say, without the seed.
 proto::Sampling sampling(const Options& options);

@@ -131,6 +131,9 @@ std::vector<OptionRow> status_rows() {
   return {
       {"--placement", "", "also where the memory lies; its pages are looked at for it", kStatus,
        &O::placement},
+      {"--experts", "",
+       "also how often experts were chosen; with --json only that, as --expert-use reads it",
+       kStatus, &O::experts},
       {"--url", "URL", "of the server, as in http://127.0.0.1:8080; before --host and --port",
        kStatus, &O::url},
       {"--host", "ADDRESS", "of the server", kStatus, &O::host},
@@ -305,6 +308,10 @@ std::vector<OptionRow> cluster_rows() {
       {"--topology", "FILE",
        "another machine: XML by lstopo, or hwloc text as in \"package:2 [numa] core:8 pu:2\"",
        kTopology, &O::topology},
+      {"--expert-use", "FILE",
+       "with --strategy experts: balance the ranks by how often experts were chosen, as numoe "
+       "status --experts --json prints it",
+       kBoth, &O::expert_use},
       {"--isa", "NAME", isa_help(), kBoth, &O::isa, 0, 0, isa_names()},
       {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
        kBoth, &O::kv_type, 0, 0, "f16 f32"},

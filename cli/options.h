@@ -69,6 +69,7 @@ struct Options {
   std::string strategy = "auto";
   std::string objective = "latency";  // of strategy auto
   int64_t stages = 0;                 // of strategy layers, 0: one a rank
+  std::string expert_use;             // of strategy experts: a file with counts; empty: none
   int64_t replicas = 0;               // groups; 0: one, of strategy replicas one a node
   std::string numa_nodes = "auto";    // "1,3", OS numbers
   std::string topology;               // file or synthetic machine; empty: this one
@@ -96,6 +97,7 @@ struct Options {
   int64_t hang_seconds = 300;
   std::string url;  // of a server that is asked; empty: by host and port
   bool placement = false;
+  bool experts = false;
   std::string config_file;  // its values are among the others already
 
   // Measuring; lists such as "128,512", pairs such as "512,128".

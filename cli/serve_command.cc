@@ -100,6 +100,7 @@ base::Status serve(Context& context) {
                         .groups = layout.groups,
                         .slots_max = slots_max,
                         .drain_time = options.drain_seconds * broker::kSecond};
+  RETURN_IF_ERROR(use_expert_counts(options, loop.cluster.rank));
   const auto replicas = static_cast<int64_t>(loop.groups.size());
   loop.cluster.rank.sequences = static_cast<int>((options.parallel + replicas - 1) / replicas);
   loop.cluster.silence_max = options.hang_seconds * broker::kSecond;

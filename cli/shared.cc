@@ -3,12 +3,15 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "base/cat.h"
 #include "cli/commands.h"
+#include "cli/expert_use.h"
 #include "cli/progress.h"
 #include "model/model.h"
 #include "plan/plan.h"
+#include "shm/file.h"
 
 namespace cli {
 
@@ -69,6 +72,26 @@ worker::RankHostOptions rank_options(const Options& options) {
   return rank;
 }
 
+base::Status use_expert_counts(const Options& options, worker::RankHostOptions& rank) {
+  if (options.expert_use.empty()) return {};
+  const auto error = [&](base::Code code, std::string_view why) {
+    return base::Error{code, base::cat("--expert-use ", options.expert_use, ": ", why)};
+  };
+  if (rank.strategy != plan::Strategy::kExperts)
+    return error(base::Code::kInvalidArgument,
+                 "only --strategy experts gives whole experts to ranks; use it, or leave this out");
+  const auto text = shm::read_text(options.expert_use);
+  if (!text.ok()) return error(text.error().code, text.error().message);
+  auto use = expert_use_from_json(*text);
+  if (!use.ok()) return error(use.error().code, use.error().message);
+  rank.expert_use = std::move(*use);
+  // Workers may start in another directory.
+  std::error_code failed;
+  const auto path = std::filesystem::absolute(options.expert_use, failed);
+  rank.expert_use_path = failed ? options.expert_use : path.string();
+  return {};
+}
+
 PlaceOptions place_options(const Options& options) {
   return {.nodes = static_cast<int>(options.nodes),
           .threads_per_node = static_cast<int>(options.threads_per_node),
@@ -103,9 +126,11 @@ ClusterOptions cluster_options(Context& context, const Layout& layout) {
 base::Result<std::unique_ptr<LocalCluster>> start_cluster(Context& context) {
   ASSIGN_OR_RETURN(const Layout layout, choose_layout(context.options, context.log));
   if (context.options.stats) std::fputs(layout.text.c_str(), stderr);
+  ClusterOptions cluster = cluster_options(context, layout);
+  RETURN_IF_ERROR(use_expert_counts(context.options, cluster.rank));
   Progress progress(stderr, style_for(stderr), "loading");
   return LocalCluster::start(
-      cluster_options(context, layout), context.factory, context.signals, context.log,
+      std::move(cluster), context.factory, context.signals, context.log,
       [&](uint64_t done, uint64_t total) { progress.update(done, total, "MB"); });
 }
 
@@ -191,6 +216,9 @@ base::Status print_stats(LocalCluster& cluster) {
       "\nwaits:     ", rounded(stats.waits_per_layer), " per layer, ", rounded(wait_share),
       " % of the time\nexchange:  ", exchange.empty() ? "none, a single rank" : exchange,
       "\nKV blocks: ", stats.kv_blocks_peak, " used of ", stats.kv_block_count, "\n");
+  std::vector<proto::LayerUse> experts;
+  for (const proto::StatsReply& rank : ranks) complete(experts, rank.expert_use);
+  text += expert_use_line(experts);
   for (int rank = 0; rank < cluster.ranks(); rank++) {
     const proto::Ready& ready = cluster.ready(rank);
     const shm::RankPlacement& place = cluster.placement().ranks[static_cast<size_t>(rank)];

@@ -4,6 +4,7 @@
 #include "base/cat.h"
 #include "broker/api/json.h"
 #include "cli/commands.h"
+#include "cli/expert_use.h"
 #include "cli/http_client.h"
 #include "cli/input.h"
 #include "cli/placement_table.h"
@@ -72,11 +73,21 @@ base::Status status(Context& context) {
     question.path = "/placement";
     ASSIGN_OR_RETURN(placement, ask(question));
   }
+  std::string experts;
+  if (options.experts) {
+    question.path = "/experts";
+    ASSIGN_OR_RETURN(experts, ask(question));
+  }
+  if (options.json && options.experts) return print(experts + "\n");
   if (options.json)
     return print(options.placement
                      ? base::cat("{\"status\":", state, ",\"placement\":", placement, "}\n")
                      : state + "\n");
   ASSIGN_OR_RETURN(std::string text, status_text(question.address.url(), state));
+  if (options.experts) {
+    ASSIGN_OR_RETURN(const std::string table, expert_use_table(experts));
+    text += "\n" + table;
+  }
   if (options.placement) {
     ASSIGN_OR_RETURN(const auto groups, placement_from_json(placement));
     for (size_t group = 0; group < groups.size(); group++) {

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/cat.h"
+#include "cli/expert_use.h"
 #include "cli/placement_table.h"
 #include "shm/machine_facts.h"
 
@@ -63,10 +64,19 @@ void StatusWatch::ask_placement(Watched& watched) {
 void StatusWatch::on_event(size_t index, const broker::Event& event) {
   Watched& watched = groups_[index];
   if (const auto* stats = std::get_if<broker::StatsEvent>(&event)) {
-    server_.groups[index].stats = stats->stats;
+    proto::StatsReply& own = server_.groups[index].stats;
+    const std::vector<proto::LayerUse> before = std::move(own.expert_use);
+    own = stats->stats;
+    complete(own.expert_use, before);  // layers of other stages, until their ranks tell again
     std::vector<proto::StatsReply> all;
     for (const broker::GroupReport& group : server_.groups) all.push_back(group.stats);
     server_.stats = broker::merged(all);
+  } else if (const auto* rank = std::get_if<broker::RankStatsEvent>(&event)) {
+    // Newer than what is known of the layers that this rank tells.
+    std::vector<proto::LayerUse> newest = rank->stats.expert_use;
+    proto::StatsReply& own = server_.groups[index].stats;
+    complete(newest, own.expert_use);
+    own.expert_use = std::move(newest);
   } else if (const auto* placement = std::get_if<broker::PlacementEvent>(&event)) {
     watched.asks_placement = watched.is_in_round = false;
     watched.placement = placement->ranks;

@@ -16,6 +16,7 @@ base::Status be_worker(const Options& options, const worker::BackendFactory& fac
   process.incarnation = options.incarnation;
   process.program_version = version();
   process.rank = rank_options(options);
+  RETURN_IF_ERROR(use_expert_counts(options, process.rank));
   process.rank.rank = static_cast<int>(options.rank);
   process.rank.rank_count = static_cast<int>(options.ranks);
   process.rank.group_id = options.group;

@@ -63,6 +63,7 @@ std::vector<std::string> WorkerProcesses::arguments(int rank, const std::string&
   if (!of_all.shares.empty()) add("--shares", join({of_all.shares.begin(), of_all.shares.end()}));
   add("--strategy", plan::strategy_name(of_all.strategy));
   if (of_all.stages > 0) add("--stages", base::cat(of_all.stages));
+  if (!of_all.expert_use_path.empty()) add("--expert-use", of_all.expert_use_path);
   add("--isa", of_all.isa);
   if (of_all.kv_type) add("--kv-type", kv_type_name(*of_all.kv_type));
   add("--ctx", base::cat(of_all.context));

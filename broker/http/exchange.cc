@@ -126,6 +126,8 @@ Task<Connection::After> Connection::serve_request(MessageReader& reader, Manner&
     case Route::kStatus:
       co_return co_await respond(status_page(model, status, front_.parts.gate.server()), manner,
                                  record);
+    case Route::kExperts:
+      co_return co_await respond(experts_page(front_.parts.gate.server()), manner, record);
     case Route::kPlacement: co_return co_await tell_placement(manner, record);
     case Route::kModels: co_return co_await respond(models_page(model, status), manner, record);
     case Route::kModel:

@@ -100,6 +100,36 @@ Response status_page(const ServedModel& model, const GroupStatus& status,
 
 namespace {
 
+void add_expert_use(JsonWriter& json, int number, const proto::LayerUse& layer) {
+  json.begin_object().field("layer", number).key("choices").begin_array();
+  for (const uint64_t count : layer.choices) json.value(count);
+  json.end_array().key("owners");
+  if (layer.owners.empty()) {
+    json.null();  // every rank has rows of every expert
+  } else {
+    json.begin_array();
+    for (const int32_t owner : layer.owners) json.value(owner);
+    json.end_array();
+  }
+  json.end_object();
+}
+
+}  // namespace
+
+Response experts_page(const ServerStatus& server) {
+  JsonWriter json;
+  json.begin_object().field("object", "expert_use").key("groups").begin_array();
+  for (size_t group = 0; group < server.groups.size(); group++) {
+    json.begin_object().field("group", static_cast<int>(group)).key("layers").begin_array();
+    const auto& layers = server.groups[group].stats.expert_use;
+    for (size_t l = 0; l < layers.size(); l++) add_expert_use(json, static_cast<int>(l), layers[l]);
+    json.end_array().end_object();
+  }
+  return {.body = json.end_array().end_object().take()};
+}
+
+namespace {
+
 void add_placement(JsonWriter& json, int group, const proto::PlacementReply& rank) {
   json.begin_object().field("group", group).field("rank", rank.rank);
   add_node(json, rank.os_node);

@@ -1,4 +1,4 @@
-// What GET /status and GET /placement say, as JSON. docs/api.md has every field. Pure functions;
+// What GET /status, GET /experts and GET /placement say, as JSON. docs/api.md has every field. Pure functions;
 // any thread.
 #pragma once
 
@@ -14,6 +14,7 @@ namespace broker {
 Response status_page(const ServedModel& model, const GroupStatus& status,
                      const ServerStatus& server);
 
+Response experts_page(const ServerStatus& server);
 Response placement_page(const std::vector<GroupPlacement>& groups);
 
 }  // namespace broker

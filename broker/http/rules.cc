@@ -25,6 +25,7 @@ constexpr RouteRow kRoutes[] = {
     {"/health", Route::kHealth, true, false},
     {"/status", Route::kStatus, false, false},
     {"/placement", Route::kPlacement, false, false},
+    {"/experts", Route::kExperts, false, false},
     {"/v1/models", Route::kModels, false, false},
     {kModelPrefix, Route::kModel, false, false},
     {"/v1/completions", Route::kCompletions, false, true},
@@ -142,7 +143,7 @@ std::optional<Refusal> check_request(const RequestHead& head, const ApiKeys& key
     return refuse(404,
                   base::cat("there is no ", path.substr(0, kEchoBytesMax),
                             " here; see /v1/models, /v1/completions, /v1/chat/completions, "
-                            "/live, /ready, /health, /status and /placement"),
+                            "/live, /ready, /health, /status, /placement and /experts"),
                   "unknown_route");
   const bool right_method =
       row->takes_body ? head.method == "POST" : head.method == "GET" || head.method == "HEAD";

@@ -22,6 +22,7 @@ enum class Route {
   kHealth,
   kStatus,
   kPlacement,
+  kExperts,
   kModels,
   kModel,
   kCompletions,

@@ -14,8 +14,9 @@
 namespace worker {
 namespace {
 
-shm::Hash128 content_of(const model::Model& model, const std::vector<double>& shares) {
-  const plan::Plan plan = plan_of(model, shares);
+shm::Hash128 content_of(const model::Model& model, const std::vector<double>& shares,
+                        plan::Strategy strategy = plan::Strategy::kRows) {
+  const plan::Plan plan = plan_of(model, shares, strategy);
   auto team = engine::ThreadTeam::start({-1});
   EXPECT_TRUE(team.ok());
   shm::Hash128 sum;
@@ -55,6 +56,26 @@ TEST(ContentHash, IsTheSameForEverySplit) {
       }
     }
   }
+}
+
+// Experts as a whole, in lists that interleave; and ranks that have none.
+TEST(ContentHash, IsTheSameForWholeExperts) {
+  int models = 0;
+  for (const std::string& path : golden_paths()) {
+    SCOPED_TRACE(path);
+    const model::Model model = load_good(path);
+    if (std::ranges::none_of(model.spec.blocks,
+                             [](const auto& b) { return b.experts.has_value(); }))
+      continue;
+    models++;
+    const shm::Hash128 whole = content_of_files(model);
+    for (const std::vector<double>& shares :
+         std::vector<std::vector<double>>{{1}, {1, 1}, {1, 5, 2}, {100, 1}, {1, 1, 1, 1}}) {
+      EXPECT_EQ(content_of(model, shares, plan::Strategy::kExperts), whole)
+          << ::testing::PrintToString(shares);
+    }
+  }
+  EXPECT_GE(models, 10);
 }
 
 // Every block counts, also those that several ranks hold.

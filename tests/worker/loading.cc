@@ -50,9 +50,11 @@ model::Model load_good(const std::string& path) {
   return std::move(*model);
 }
 
-plan::Plan plan_of(const model::Model& model, const std::vector<double>& shares) {
-  auto plan =
-      plan::split(model.spec, {.rank_count = static_cast<int>(shares.size()), .shares = shares});
+plan::Plan plan_of(const model::Model& model, const std::vector<double>& shares,
+                   plan::Strategy strategy) {
+  auto plan = plan::split(
+      model.spec,
+      {.strategy = strategy, .rank_count = static_cast<int>(shares.size()), .shares = shares});
   EXPECT_TRUE(plan.ok()) << plan.error().message;
   return std::move(*plan);
 }

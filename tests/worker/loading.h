@@ -24,7 +24,8 @@ std::string golden_path(const std::string& name);
 model::Model load_good(const std::string& path);
 
 /// The plan for shares, one per rank.
-plan::Plan plan_of(const model::Model& model, const std::vector<double>& shares);
+plan::Plan plan_of(const model::Model& model, const std::vector<double>& shares,
+                   plan::Strategy strategy = plan::Strategy::kRows);
 engine::WeightMap map_of(const model::Model& model, const plan::Plan& plan, int rank);
 
 /// What loading must give, from whole files in memory: matrix by matrix, panel by panel.
