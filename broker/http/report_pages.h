@@ -1,5 +1,5 @@
-// What GET /status, GET /experts and GET /placement say, as JSON. docs/api.md has every field. Pure functions;
-// any thread.
+// What GET /status, GET /experts and GET /placement say, as JSON. docs/api.md has every field. Pure
+// functions; any thread.
 #pragma once
 
 #include <vector>
