@@ -262,7 +262,7 @@ TEST_F(KvArenaTest, EveryFieldIsCheckedByItself) {
   } cases[] = {
       {"kept", [](H&) {}},
       {"NUMOEKVC", [](H& h) { h.magic[7] = 'X'; }},
-      {"another version of numoe", [](H& h) { h.layout_version = 2; }},
+      {"another version of numoe", [](H& h) { h.layout_version = kKvArenaLayoutVersion + 1; }},
       {"sizes", [](H& h) { h.header_bytes = 128; }},
       {"sizes", [](H& h) { h.entry_bytes = 128; }},
       {"sizes", [](H& h) { h.entry_count = 5; }},
