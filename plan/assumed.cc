@@ -53,7 +53,7 @@ constexpr KernelRow kAvx2[] = {
 };
 constexpr KernelRow kPlainRows = {TensorType::kF32, 0.8, 1.9, 3.9};  // of any type
 
-constexpr double kStreamShare = 0.85;  // of the read bandwidth, by products with one column
+constexpr double kStreamShare = 0.9;
 
 bool is_wide(const std::string& isa) {
   return isa.starts_with("avx512");
