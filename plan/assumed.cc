@@ -53,8 +53,7 @@ constexpr KernelRow kAvx2[] = {
 };
 constexpr KernelRow kPlainRows = {TensorType::kF32, 0.8, 1.9, 3.9};  // of any type
 
-// Of the read bandwidth that products with one column get: 0.79 to 0.93 were measured.
-constexpr double kStreamShare = 0.85;
+constexpr double kStreamShare = 0.9;
 
 bool is_wide(const std::string& isa) {
   return isa.starts_with("avx512");
