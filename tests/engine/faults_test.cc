@@ -283,6 +283,11 @@ void expect_equal_runs(const GgufFile& file, const GgufFile& other,
   for (const int ranks : {1, 3}) {
     expect_equal_logits(run_file(other, tokens, {.ranks = ranks, .threads = 2}), original);
   }
+  expect_equal_logits(
+      run_file(
+          other, tokens,
+          {.ranks = 3, .threads = 2, .strategy = plan::Strategy::kExperts, .shares = {2, 1, 2}}),
+      original);
 }
 
 // Tensors fused or apart do not change a bit.
