@@ -265,8 +265,10 @@ class Evaluation {
     out_.all.decode +=
         static_cast<double>(question_.request.parallel) / out_.replicas / step.time.total();
     out_.all.prefill += one.prefill;
+    // A single request goes to the best replica; of uneven ones not the same for both.
+    out_.one.prefill = std::max(out_.one.prefill, one.prefill);
     if (one.decode <= out_.one.decode) return;
-    out_.one = one;
+    out_.one.decode = one.decode;
     out_.waits = token.waits;
     out_.gathered_bytes = token.gathered_bytes;
     out_.decode_time = token.time;

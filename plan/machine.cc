@@ -40,7 +40,12 @@ double medians(const shm::MachineProfile& profile, int reader, int memory, bool 
   return best;
 }
 
+/// Whether weights lie in huge pages: they were had, and the arena's file system gives them.
 bool has_huge(const shm::MachineProfile& profile) {
+  const std::string& arena = profile.facts.arena_file_system;
+  const bool gives =
+      arena.find("huge") != std::string::npos && arena.find("huge=never") == std::string::npos;
+  if (!arena.empty() && !gives) return false;
   return std::ranges::any_of(profile.bandwidth, [](const shm::BandwidthFigure& figure) {
     return figure.pages == shm::PageKind::kHuge && figure.gb_per_s.samples > 0;
   });
