@@ -39,6 +39,7 @@ struct RankStatus {
   int64_t pid = 0;        // 0: unknown
   std::string cpus = {};  // of its compute threads, "0-3"
   proto::Ready ready = {};
+  proto::StatsReply stats = {};  // as this rank told last
 };
 
 /// What is told of one of several groups beside what is told of all.

@@ -50,9 +50,7 @@ void StatusWatch::on_ready(size_t index) {
     ask_placement(watched);
   }
   watched.ranks = rank_statuses(watched.group->loop(), static_cast<int>(index));
-  server_.ranks.clear();
-  for (const Watched& own : groups_)
-    server_.ranks.insert(server_.ranks.end(), own.ranks.begin(), own.ranks.end());
+  collect_ranks();
   watched.group->loop().broker().request_stats();
 }
 
@@ -61,17 +59,32 @@ void StatusWatch::ask_placement(Watched& watched) {
   watched.group->loop().broker().request_placement();
 }
 
+// Of ranks that were ready once; those of a group that is started again count from 0.
+void StatusWatch::tell_stats(Watched& watched, int rank, const proto::StatsReply& stats) {
+  if (static_cast<size_t>(rank) >= watched.ranks.size()) return;
+  watched.ranks[static_cast<size_t>(rank)].stats = stats;
+  collect_ranks();
+}
+
+void StatusWatch::collect_ranks() {
+  server_.ranks.clear();
+  for (const Watched& own : groups_)
+    server_.ranks.insert(server_.ranks.end(), own.ranks.begin(), own.ranks.end());
+}
+
 void StatusWatch::on_event(size_t index, const broker::Event& event) {
   Watched& watched = groups_[index];
   if (const auto* stats = std::get_if<broker::StatsEvent>(&event)) {
     proto::StatsReply& own = server_.groups[index].stats;
     const std::vector<proto::LayerUse> before = std::move(own.expert_use);
     own = stats->stats;
+    tell_stats(watched, 0, stats->stats);
     complete(own.expert_use, before);  // layers of other stages, until their ranks tell again
     std::vector<proto::StatsReply> all;
     for (const broker::GroupReport& group : server_.groups) all.push_back(group.stats);
     server_.stats = broker::merged(all);
   } else if (const auto* rank = std::get_if<broker::RankStatsEvent>(&event)) {
+    tell_stats(watched, rank->rank, rank->stats);
     // Newer than what is known of the layers that this rank tells.
     std::vector<proto::LayerUse> newest = rank->stats.expert_use;
     proto::StatsReply& own = server_.groups[index].stats;

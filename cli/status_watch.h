@@ -55,6 +55,8 @@ class StatusWatch {
   /// Ranks as they are now, when the group is ready.
   void on_ready(size_t index);
   void ask_placement(Watched& watched);
+  void tell_stats(Watched& watched, int rank, const proto::StatsReply& stats);
+  void collect_ranks();
   void end_round_if_all_answered();
   void tell_placement(size_t index);
   std::string name_of(size_t index) const;

@@ -1,5 +1,7 @@
 #include "broker/http/report_pages.h"
 
+#include <utility>
+
 #include "broker/api/json_writer.h"
 
 namespace broker {
@@ -21,7 +23,18 @@ void add_rank(JsonWriter& json, const RankStatus& rank) {
   json.field("weight_bytes", rank.ready.arena_bytes).field("kv_bytes", rank.ready.kv_bytes);
   json.field("huge_page_bytes", rank.ready.huge_page_bytes);
   json.field("attached_bytes", rank.ready.attached_bytes);
-  json.field("memory", rank.ready.memory_placement).end_object();
+  json.field("memory", rank.ready.memory_placement);
+  const proto::StatsReply& stats = rank.stats;
+  json.key("steps").begin_object().field("count", stats.steps);
+  for (const auto& [name, ns] :
+       {std::pair("seconds", stats.step_ns), std::pair("product_seconds", stats.matmul_ns),
+        std::pair("attention_seconds", stats.attention_ns),
+        std::pair("exchange_seconds", stats.exchange_ns),
+        std::pair("barrier_seconds", stats.barrier_ns),
+        std::pair("between_seconds", stats.sample_ns)})
+    json.field(name, static_cast<double>(ns) / 1e9);
+  json.field("weight_bytes_read", stats.weight_bytes).field("threads", stats.threads);
+  json.end_object().end_object();
 }
 
 void add_model(JsonWriter& json, const ServedModel& model, const GroupStatus& status) {
