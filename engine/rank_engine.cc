@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/cat.h"
+#include "shm/pin.h"
 
 namespace engine {
 
@@ -90,6 +91,8 @@ base::Result<std::unique_ptr<RankEngine>> RankEngine::start(RankEngineOptions op
       return raw->run_delays_[static_cast<size_t>(t)].read_ns();
     };
   }
+  if (o.oversubscribed) engine->rank_->barrier.sleep_soon();
+  engine->caller_cpu_ = o.cpus[0];
   engine->seat_members();
   return engine;
 }
@@ -112,6 +115,17 @@ void RankEngine::seat_members() {
     scratch.sequence = sequence;
     scratch.dispatch = dispatch;
   }
+  move_caller();
+}
+
+// A caller that does not compute still begins and ends each step, chooses tokens and answers. Left
+// on its crowded CPU it would wait there for a turn each time; beside a member that rests then, it
+// does not.
+void RankEngine::move_caller() {
+  const int cpu = options_.cpus[as_size(roster_.members()[0])];
+  if (cpu < 0 || cpu == caller_cpu_) return;
+  // If the system has forbidden that CPU meanwhile, the thread stays where it is.
+  if (shm::pin_thread(cpu).ok()) caller_cpu_ = cpu;
 }
 
 // What the step's threads have measured; and who is to be in the next one.

@@ -37,6 +37,7 @@ struct RankEngineOptions {
   /// says. By it threads are left out of steps (roster.h).
   std::function<uint64_t(int)> run_delay = {};
   RosterOptions roster = {};
+  bool oversubscribed = false;  // ranks share CPUs: sleep soon instead of spinning
 };
 
 /// Bytes of the KV pool of one rank.
@@ -63,6 +64,7 @@ class RankEngine {
  private:
   explicit RankEngine(RankEngineOptions options);
   void seat_members();
+  void move_caller();
   void count(uint64_t step_ns);
 
   RankEngineOptions options_;
@@ -75,6 +77,7 @@ class RankEngine {
   StepView view_;
   std::function<void(int)> job_;
   Roster roster_;
+  int caller_cpu_ = -1;                    // where the thread that calls run() is pinned
   std::vector<shm::RunDelay> run_delays_;  // [threads]
   std::vector<uint64_t> delay_ns_;         // [threads] reused
   StepStats stats_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/clock.h"
 #include "shm/futex.h"
 #include "shm/pin.h"
 
@@ -16,11 +17,15 @@ constexpr base::TimeNs kNap = 100'000'000;
 // Waits until `word` differs from `old`: spins, then sleeps. Acquire.
 template <class Stop>
 void wait_for_change(const std::atomic<uint32_t>& word, uint32_t old,
-                     std::atomic<uint32_t>& sleepers, Stop stop) {
-  for (int i = 0; i < kSpinPauses; i++) {
-    if (word.load(std::memory_order_acquire) != old || stop()) return;
-    shm::pause();
-  }
+                     std::atomic<uint32_t>& sleepers, base::TimeNs spin_ns, Stop stop) {
+  base::TimeNs until = 0;
+  do {
+    for (int i = 0; i < kSpinPauses; i++) {
+      if (word.load(std::memory_order_acquire) != old || stop()) return;
+      shm::pause();
+    }
+    if (spin_ns > 0 && until == 0) until = base::SteadyClock().now() + spin_ns;
+  } while (spin_ns > 0 && base::SteadyClock().now() < until);
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   while (word.load(std::memory_order_seq_cst) == old && !stop()) {
     shm::futex_wait(word, old, kNap);
@@ -51,7 +56,7 @@ base::Wait Barrier::arrive_and_wait(int thread) {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(generation_);
     return base::Wait::kOk;
   }
-  wait_for_change(generation_, generation, sleepers_,
+  wait_for_change(generation_, generation, sleepers_, spin_ns_,
                   [this] { return aborted_.load(std::memory_order_acquire); });
   return aborted_.load(std::memory_order_acquire) ? base::Wait::kAborted : base::Wait::kOk;
 }
@@ -108,7 +113,7 @@ void ThreadTeam::run(const std::function<void(int)>& job, std::span<const int> m
   if (members[0] == 0) job(0);
   // A caller that takes part is about as far as the others; one that does not sleeps a whole job.
   for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != others;) {
-    wait_for_change(done_, done, caller_asleep_, [] { return false; });
+    wait_for_change(done_, done, caller_asleep_, 0, [] { return false; });
   }
 }
 
@@ -116,7 +121,7 @@ void ThreadTeam::thread_main(int thread) {
   Seat& seat = seats_[static_cast<size_t>(thread)];
   for (uint32_t seen = 0;; seen++) {
     while (seat.calls.load(std::memory_order_acquire) == seen) {
-      wait_for_change(seat.calls, seen, seat.asleep, [] { return false; });
+      wait_for_change(seat.calls, seen, seat.asleep, 0, [] { return false; });
     }
     if (stop_) return;
     (*job_)(thread);

@@ -2,7 +2,7 @@
 // them.
 //
 // The thread that calls run() is thread 0. Each thread is called on a cache line of its own. Waits
-// spin for a while, then sleep in a futex, so that a busy neighbour on the same CPU gets its turn.
+// spin for a bounded time, then sleep in a futex.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,11 @@
 
 #include "base/exchange.h"
 #include "base/result.h"
+#include "shm/counter.h"
 
 namespace engine {
 
-/// How long a waiter spins before it sleeps, in pause instructions.
+/// How long a thread without work spins before it sleeps, in pause instructions.
 inline constexpr int kSpinPauses = 2000;
 
 /// A barrier for some threads that a failing thread can break. Neighbours, which mostly share a
@@ -30,6 +31,10 @@ class Barrier {
   /// From now on so many threads arrive, [0, threads), at most as constructed. REQUIRES: none is
   /// in a wait.
   void set_threads(int threads) { threads_ = threads; }
+
+  /// For threads that share their CPUs with each other: sleeping soon lets the awaited one run.
+  /// Without it waiters spin for shm::kSpinInStep, which says why. REQUIRES: as set_threads().
+  void sleep_soon() { spin_ns_ = 0; }
 
   /// Returns kOk when all threads arrived, kAborted once the barrier is broken. Release on arrival,
   /// acquire on return.
@@ -47,7 +52,9 @@ class Barrier {
   static bool is_last(Line& line, int expected);
 
   const std::unique_ptr<Line[]> groups_;
-  int threads_;  // written between waits
+  // written between waits
+  int threads_;
+  base::TimeNs spin_ns_ = shm::kSpinInStep;
   // shared, atomic
   Line root_;                                         // groups
   alignas(128) std::atomic<uint32_t> generation_{0};  // release by the last, acquire by waiters

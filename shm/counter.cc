@@ -8,6 +8,9 @@ namespace shm {
 
 namespace {
 
+// A few microseconds: signals and the clock are looked at so often in a long spin.
+constexpr int kPausesBetweenLooks = 64;
+
 /// One sleep of at most a slice. The seq_cst order of the three steps is the header's picture.
 void sleep_once(Counter& counter, uint32_t target, base::TimeNs until) {
   counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -36,13 +39,20 @@ base::Wait await(Counter& counter, uint32_t target, const GroupSignals& signals,
       continue;
     }
     const base::TimeNs now = base::SteadyClock().now();
-    if (budget.deadline == 0) budget.deadline = now + budget.options->timeout_ns;
+    if (budget.deadline == 0) {
+      budget.deadline = now + budget.options->timeout_ns;
+      budget.spin_until = now + budget.options->spin_ns;
+    }
     // The first look at the signals comes before the first sleep, so that a wait on a group that
     // has ended does not cost a slice.
     base::Wait state = signals.state();
     if (state == base::Wait::kOk && budget.sleeps > 0) state = signals.examine();
     if (state != base::Wait::kOk) return state;
     if (now >= budget.deadline) return base::Wait::kTimeout;
+    if (now < budget.spin_until) {
+      budget.pauses_left = kPausesBetweenLooks;
+      continue;
+    }
     sleep_once(counter, target, std::min(now + budget.options->slice_ns, budget.deadline));
     ++budget.sleeps;
   }

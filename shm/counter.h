@@ -38,9 +38,16 @@ void nudge(const Counter& counter);
 
 struct WaitOptions {
   int spin_pauses = 4000;                     // before the first sleep; some 100 µs
+  base::TimeNs spin_ns = 0;                   // and then for so long, with a look at the clock
   base::TimeNs slice_ns = 100'000'000;        // longest single sleep: how late a loss is seen
   base::TimeNs timeout_ns = 120'000'000'000;  // backstop of one wait
 };
+
+/// A spin of two turns of a scheduler, for waits inside a step. Whoever is awaited may have lost
+/// its CPU for one turn. If this thread slept meanwhile, the other would be through with its next
+/// part before this one is awake and at work, would sleep in its turn, and so lose another turn to
+/// its neighbour at every single wait.
+inline constexpr base::TimeNs kSpinInStep = 5'000'000;
 
 /// Spins for threads that share their core with others: sleeping soon lets the awaited one run.
 inline constexpr int kSpinPausesOversubscribed = 200;
@@ -52,7 +59,8 @@ struct WaitBudget {
 
   const WaitOptions* options;
   int pauses_left;
-  base::TimeNs deadline = 0;  // set at the first sleep: the fast path reads no clock
+  base::TimeNs spin_until = 0;  // set after the pauses
+  base::TimeNs deadline = 0;    // set after the pauses too: the fast path reads no clock
   uint32_t sleeps = 0;
 };
 

@@ -84,6 +84,7 @@ base::Wait StepBoard::read(uint64_t sequence, base::TimeNs slice_ns,
                            std::vector<std::byte>& record) {
   WaitOptions options = wait_;
   options.timeout_ns = slice_ns;
+  options.spin_ns = 0;  // there may be nothing to do for hours
   WaitBudget budget(options);
   base::Wait wait = signals_.state();
   if (wait == base::Wait::kOk) {

@@ -146,7 +146,10 @@ base::Status RankExchange::open() {
                  .threads = static_cast<int>(options_.cpus.size()),
                  .slice_bytes_max = options_.slice_bytes_max};
   group.record_bytes_max = options_.record_bytes_max;
-  if (options_.oversubscribed) group.wait.spin_pauses = shm::kSpinPausesOversubscribed;
+  if (options_.oversubscribed)
+    group.wait.spin_pauses = shm::kSpinPausesOversubscribed;
+  else
+    group.wait.spin_ns = shm::kSpinInStep;
   group.join_timeout_ns = options_.timeout_ns;
   ASSIGN_OR_RETURN(shm_, shm::Group::join(group));
   // Only now has everybody the votes: until then the last ones may still be on their way.

@@ -126,7 +126,8 @@ base::Status RankHost::load(const LoadWatch& given) {
                                                        .kv_memory = kv_->data(),
                                                        .shape = shape_,
                                                        .cpus = options_.cpus,
-                                                       .exchange = &exchange_->exchange()}));
+                                                       .exchange = &exchange_->exchange(),
+                                                       .oversubscribed = options_.oversubscribed}));
   if (leads()) {
     leader_ = std::make_unique<engine::LeaderRunner>(*engine_, &exchange_->feed());
   } else {
