@@ -184,11 +184,12 @@ struct Attention {
     }
     for (int n = 0; n < N; ++n) {
       float* out = args.out + first + 16 * n;
+      const int count = N == 1 ? dims : 16;
       if (!merge.first) {
-        const L before = L::load(out, dims - 16 * n, 0) * L::set(merge.before);
+        const L before = L::load(out, count, 0) * L::set(merge.before);
         sums[n] = fma(sums[n], L::set(merge.chunk), before);
       }
-      sums[n].store(out, dims - 16 * n);
+      sums[n].store(out, count);
     }
   }
 };
