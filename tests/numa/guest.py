@@ -2,12 +2,15 @@
 
 The environment has NUMOE, MODEL, EXPECTED (the text that the host computed) and DENY_CALLS, the program of that name.
 """
+import faulthandler
 import os
 import sys
 import time
 import traceback
 
 from scenarios import SHAPES, Lab
+
+SCENARIO_SECONDS_MAX = 240  # a scenario that hangs ends the run, and says where, before the lab's own timeout
 
 
 def main():
@@ -19,6 +22,7 @@ def main():
         if only and name not in only:
             continue
         begin = time.monotonic()
+        faulthandler.dump_traceback_later(SCENARIO_SECONDS_MAX, exit=True)
         try:
             scenario(lab)
         except Exception:  # pylint: disable=broad-except
@@ -26,6 +30,7 @@ def main():
             print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
         else:
             print(f"ok {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+        faulthandler.cancel_dump_traceback_later()
     print(f"{failed} failed, up {float(open('/proc/uptime').read().split()[0]):.1f} s", flush=True)
     return 1 if failed else 0
 

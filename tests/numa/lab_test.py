@@ -28,7 +28,7 @@ def main():
     binary, deny_calls, shape = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
     environment = {**os.environ, "NUMOE": binary, "DENY_CALLS": deny_calls, "MODEL": str(MODEL),
                    "EXPECTED": text_of_the_host(binary), "PYTHONDONTWRITEBYTECODE": "1"}
-    lab = [ROOT / "scripts" / "numa-lab", *SHAPES[shape]["lab"], "--skip-code", str(SKIPPED), "--timeout", "400", "--",
+    lab = [ROOT / "scripts" / "numa-lab", *SHAPES[shape]["lab"], "--skip-code", str(SKIPPED), "--timeout", "360", "--",
            sys.executable, HERE / "guest.py", *sys.argv[3:]]
     code = subprocess.run(lab, env=environment, check=False).returncode
     if code == SKIPPED:

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import memory
-from server import Cgroup, Server, numbers, read, wait_until, workers
+from server import SECONDS_MAX, Cgroup, Server, numbers, read, wait_until, workers
 
 PROMPT = "Once upon a time"
 TOKENS = 12
@@ -25,13 +25,13 @@ class Lab:
     def topology(self, *options, cgroup=None):
         """`numoe topology --json` as seen from a cgroup: (object, "")  or (None, what it complains about)."""
         result = subprocess.run([self.binary, "topology", "--json", *options], capture_output=True, text=True,
-                                preexec_fn=cgroup.enter if cgroup else None)
+                                timeout=SECONDS_MAX, preexec_fn=cgroup.enter if cgroup else None)
         return (json.loads(result.stdout) if result.returncode == 0 else None), result.stderr
 
     def placement(self, server):
         """`numoe status --placement --json`, of a server whose workers are still the first."""
         result = subprocess.run([self.binary, "status", "--placement", "--json", "--port", str(server.port)],
-                                capture_output=True, text=True, check=False)
+                                capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
         equal(result.returncode, 0, f"numoe status says {result.stderr}")
         both = json.loads(result.stdout)
         equal(both["status"]["restarts"], 0, "restarts")
