@@ -134,6 +134,8 @@ base::Status add_machine(Context& context, Hosts& hosts) {
   ASSIGN_OR_RETURN(shm::Topology topology, choose_from(machine, place));
   auto placement = place_ranks(machine, place);
   if (!placement.ok()) return placement.error();
+  for (const std::string& remark : placement->remarks) context.log.info(remark);
+  if (!placement->note.empty()) context.log.warning(placement->note);
   plan::HostFacts& facts = hosts.facts.emplace_back();
   facts.name = "this host";
   facts.placement = std::move(*placement);
@@ -225,6 +227,7 @@ base::Status plan(Context& context) {
     RETURN_IF_ERROR(add_hosts(options, hosts));
   }
   plan::Request request = request_of(options);
+  ASSIGN_OR_RETURN(request.expert_use, counted_expert_use(options));
   const plan::Machine machine = plan::machine_of(hosts.facts);
   if (options.strategy == "replicas") {
     request.strategy = plan::Strategy::kRows;
