@@ -267,22 +267,22 @@ void bench_quantise(const Ops& ops, const Ops& scalar, const Options& options) {
               static_cast<double>(kLength * kColumns) * 1e-9 / best);
 }
 
-void bench_attend(const Ops& ops, const Ops& scalar, const Options& options) {
+void bench_attend(const Ops& ops, const Ops& scalar, kernels::KvType type, const Options& options) {
   constexpr int kDim = 128, kBlocks = 32;
   constexpr int64_t kPositions = kBlocks * base::kKvBlockPositions;
-  constexpr size_t kBlockBytes = size_t{kDim} * base::kKvBlockPositions * 2;
-  const Memory k(kBlockBytes * kBlocks), v(kBlockBytes * kBlocks);
+  const size_t block_bytes = base::kKvBlockPositions * kernels::kv_row_bytes(type, kDim);
+  const Memory k(block_bytes * kBlocks), v(block_bytes * kBlocks);
   const std::vector<float> values = normals(kDim * kPositions, 4);
   std::vector<const std::byte*> k_blocks, v_blocks;
   for (int b = 0; b < kBlocks; ++b) {
-    k_blocks.push_back(k.data() + static_cast<size_t>(b) * kBlockBytes);
-    v_blocks.push_back(v.data() + static_cast<size_t>(b) * kBlockBytes);
+    k_blocks.push_back(k.data() + static_cast<size_t>(b) * block_bytes);
+    v_blocks.push_back(v.data() + static_cast<size_t>(b) * block_bytes);
   }
   for (int64_t p = 0; p < kPositions; ++p) {
-    const size_t b = static_cast<size_t>(p / base::kKvBlockPositions) * kBlockBytes;
+    const size_t b = static_cast<size_t>(p / base::kKvBlockPositions) * block_bytes;
     const int slot = static_cast<int>(p % base::kKvBlockPositions);
-    ops.store_k(kernels::KvType::kF16, values.data() + p * kDim, kDim, slot, k.data() + b);
-    ops.store_v(kernels::KvType::kF16, values.data() + p * kDim, kDim, slot, v.data() + b);
+    ops.store_k(type, values.data() + p * kDim, kDim, slot, k.data() + b);
+    ops.store_v(type, values.data() + p * kDim, kDim, slot, v.data() + b);
   }
   float out[kDim], expected[kDim];
   kernels::AttendArgs args{.q = values.data(),
@@ -292,7 +292,7 @@ void bench_attend(const Ops& ops, const Ops& scalar, const Options& options) {
                            .head_dim = kDim,
                            .value_dim = kDim,
                            .scale = 0.05f,
-                           .kv_type = kernels::KvType::kF16,
+                           .kv_type = type,
                            .out = expected};
   scalar.attend(args);
   args.out = out;
@@ -306,8 +306,10 @@ void bench_attend(const Ops& ops, const Ops& scalar, const Options& options) {
     std::fprintf(stderr, "kernel_bench: %s attends differently from scalar\n", ops.name);
     std::exit(1);
   }
-  std::printf("attend   %-8s %6.2f GB/s of f16 cache, %d positions, dimension %d\n", ops.name,
-              2.0 * kBlockBytes * kBlocks * 1e-9 / best, static_cast<int>(kPositions), kDim);
+  std::printf("attend   %-8s %6.2f ns a position, %6.2f GB/s of %s cache, %d positions of %d\n",
+              ops.name, best * 1e9 / kPositions,
+              2.0 * static_cast<double>(block_bytes) * kBlocks * 1e-9 / best,
+              kernels::kv_type_name(type), static_cast<int>(kPositions), kDim);
 }
 
 }  // namespace
@@ -339,6 +341,7 @@ int main(int argc, char** argv) {
   for (const TensorType type : kTypes) bench_type(type, tables, scalar, options, sink);
   for (const TensorType type : kTypes) bench_pack(type, scalar, options);
   for (const Ops* ops : tables) bench_quantise(*ops, scalar, options);
-  for (const Ops* ops : tables) bench_attend(*ops, scalar, options);
+  for (const kernels::KvType type : {kernels::KvType::kF16, kernels::KvType::kQ8_0})
+    for (const Ops* ops : tables) bench_attend(*ops, scalar, type, options);
   return sink == 1 ? 2 : 0;  // the sums of the read loop must be wanted by somebody
 }

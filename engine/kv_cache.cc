@@ -10,17 +10,16 @@ KvPool::KvPool(const model::ModelSpec& spec, const plan::RankShare& share, kerne
                KvCounts counts)
     : type_(type) {
   CHECK(counts.blocks > 0);
-  const size_t element = type == kernels::KvType::kF16 ? 2 : 4;
+  const auto part_bytes = [&](int64_t dims) {
+    return round_up(base::kKvBlockPositions * kernels::kv_row_bytes(type, dims), 64);
+  };
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Attention& attention = spec.blocks[layer].attention;
     Layer l;
     l.offset = bytes_;
     l.head_count = static_cast<size_t>(share.blocks[layer].kv_heads.size());
-    l.k_bytes =
-        round_up(element * base::kKvBlockPositions * static_cast<size_t>(attention.head_dim), 64);
-    l.head_bytes =
-        l.k_bytes +
-        round_up(element * base::kKvBlockPositions * static_cast<size_t>(attention.value_dim), 64);
+    l.k_bytes = part_bytes(attention.head_dim);
+    l.head_bytes = l.k_bytes + part_bytes(attention.value_dim);
     l.near = counts.near > 0 && attention.reach != model::Reach::kAll;
     bytes_ +=
         l.head_count * l.head_bytes * static_cast<size_t>(l.near ? counts.near : counts.blocks);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/limits.h"
+#include "kernels/kv_q8_0.h"
 #include "kernels/lanes16.h"
 
 namespace kernels {
@@ -20,8 +21,10 @@ static_assert(kChunk % 16 == 0);
 template <class V>
 struct Attention {
   using L = Lanes16<V>;
+  using Slots = KvSlots;
 
   static void store_k(KvType type, const float* k, int head_dim, int slot, std::byte* block) {
+    if (type == KvType::kQ8_0) return KvQ8_0<V>::store_k(k, head_dim, slot, block);
     if (type == KvType::kF32) {
       for (int i = 0; i < head_dim; ++i) {
         std::memcpy(block + static_cast<size_t>(i * kChunk + slot) * 4, k + i, 4);
@@ -38,6 +41,7 @@ struct Attention {
   }
 
   static void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* block) {
+    if (type == KvType::kQ8_0) return KvQ8_0<V>::store_v(v, value_dim, slot, block);
     const size_t first = static_cast<size_t>(slot) * static_cast<size_t>(value_dim);
     if (type == KvType::kF32) {
       std::memcpy(block + first * 4, v, static_cast<size_t>(value_dim) * 4);
@@ -54,8 +58,10 @@ struct Attention {
   static void attend(const AttendArgs& args) {
     if (args.kv_type == KvType::kF16) {
       attend_typed<KvType::kF16>(args);
-    } else {
+    } else if (args.kv_type == KvType::kF32) {
       attend_typed<KvType::kF32>(args);
+    } else {
+      attend_typed<KvType::kQ8_0>(args);
     }
   }
 
@@ -66,11 +72,6 @@ struct Attention {
     float before;  // factors
     float chunk;
   };
-  /// Slots of a block that count.
-  struct Slots {
-    int begin, end;
-  };
-
   template <KvType type>
   static void attend_typed(const AttendArgs& args) {
     float top = 0;
@@ -125,14 +126,18 @@ struct Attention {
   /// q K of all positions of a block, scaled.
   template <KvType type>
   static void scores(const AttendArgs& args, const std::byte* k, float* out) {
-    constexpr int kBytes = type == KvType::kF16 ? 2 : 4;
+    constexpr int kBytes = L::template kKvBytes<type>;
     constexpr int kGroups = kChunk / 16;
     L sums[kGroups];
     for (L& sum : sums) sum = L::set(0);
-    for (int i = 0; i < args.head_dim; ++i, k += kChunk * kBytes) {
-      const L q = L::set(args.q[i]);
-      for (int n = 0; n < kGroups; ++n) {
-        sums[n] = fma(q, L::template load_kv<type>(k + 16 * n * kBytes), sums[n]);
+    if constexpr (type == KvType::kQ8_0) {
+      KvQ8_0<V>::scores(args, k, sums);
+    } else {
+      for (int i = 0; i < args.head_dim; ++i, k += kChunk * kBytes) {
+        const L q = L::set(args.q[i]);
+        for (int n = 0; n < kGroups; ++n) {
+          sums[n] = fma(q, L::template load_kv<type>(k + 16 * n * kBytes), sums[n]);
+        }
       }
     }
     const L scale = L::set(args.scale);
@@ -167,10 +172,32 @@ struct Attention {
   template <KvType type, int N>
   static void add_dims(const AttendArgs& args, const std::byte* v, const float* weights,
                        Slots slots, int first, const Merge& merge) {
-    constexpr int kBytes = type == KvType::kF16 ? 2 : 4;
     const int dims = args.value_dim - first;
     L sums[N];
     for (L& sum : sums) sum = L::set(0);
+    if constexpr (type == KvType::kQ8_0) {
+      KvQ8_0<V>::add_values(args, v, weights, slots, first, sums);
+    } else {
+      add_products<type>(args, v, weights, slots, first, sums);
+    }
+    for (int n = 0; n < N; ++n) {
+      float* out = args.out + first + 16 * n;
+      const int count = N == 1 ? dims : 16;
+      if (!merge.first) {
+        const L before = L::load(out, count, 0) * L::set(merge.before);
+        sums[n] = fma(sums[n], L::set(merge.chunk), before);
+      }
+      sums[n].store(out, count);
+    }
+  }
+
+  /// sums = weights V of 16 N dimensions.
+  template <KvType type, int N>
+  [[gnu::always_inline]] static void add_products(const AttendArgs& args, const std::byte* v,
+                                                  const float* weights, Slots slots, int first,
+                                                  L (&sums)[N]) {
+    constexpr int kBytes = L::template kKvBytes<type>;
+    const int dims = args.value_dim - first;
     const size_t row_bytes = static_cast<size_t>(args.value_dim) * kBytes;
     const std::byte* row =
         v + static_cast<size_t>(slots.begin) * row_bytes + static_cast<size_t>(first) * kBytes;
@@ -181,15 +208,6 @@ struct Attention {
                                : L::template load_kv<type>(row + 16 * n * kBytes);
         sums[n] = fma(weight, value, sums[n]);
       }
-    }
-    for (int n = 0; n < N; ++n) {
-      float* out = args.out + first + 16 * n;
-      const int count = N == 1 ? dims : 16;
-      if (!merge.first) {
-        const L before = L::load(out, count, 0) * L::set(merge.before);
-        sums[n] = fma(sums[n], L::set(merge.chunk), before);
-      }
-      sums[n].store(out, count);
     }
   }
 };

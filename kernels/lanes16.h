@@ -49,22 +49,28 @@ struct Lanes16 {
     std::memcpy(to, buffer, static_cast<size_t>(count) * sizeof(float));
   }
 
-  /// Elements of a KV block, f16 or f32.
+  /// What load_kv() reads of each element: a half, a float, or the code of a q8_0 group.
+  template <KvType type>
+  static constexpr int kKvBytes = type == KvType::kF16   ? 2
+                                  : type == KvType::kF32 ? 4
+                                                         : 1;
   template <KvType type>
   static Lanes16 load_kv(const std::byte* from) {
     Lanes16 r;
     for (int i = 0; i < kRegisters; ++i) {
       if constexpr (type == KvType::kF16) {
         r.part[i] = V::load_f16(from + i * V::kLanes * 2);
-      } else {
+      } else if constexpr (type == KvType::kF32) {
         r.part[i] = V::load_f32(from + i * V::kLanes * 4);
+      } else {
+        r.part[i] = V::to_f32(V::load_i8(from + i * V::kLanes));
       }
     }
     return r;
   }
   template <KvType type>
   static Lanes16 load_kv(const std::byte* from, int64_t count) {
-    constexpr size_t kBytes = type == KvType::kF16 ? 2 : 4;
+    constexpr size_t kBytes = kKvBytes<type>;
     if (count >= kCount) return load_kv<type>(from);
     std::byte buffer[kCount * kBytes] = {};
     std::memcpy(buffer, from, static_cast<size_t>(count) * kBytes);
@@ -72,6 +78,19 @@ struct Lanes16 {
   }
   void store_f16_clamped(uint16_t* to) const {
     for (int i = 0; i < kRegisters; ++i) V::store_f16_clamped(to + i * V::kLanes, part[i]);
+  }
+
+  /// Rounded to nearest even. REQUIRES: within ±127.
+  void store_i8(int8_t* to) const {
+    for (int i = 0; i < kRegisters; ++i) V::store_i8(to + i * V::kLanes, V::round_i32(part[i]));
+  }
+  /// The bits of max |a|. Integers are in the order of magnitudes, and NaN is the largest.
+  int32_t largest_bits() const {
+    auto largest = V::set_i32(0);
+    for (int i = 0; i < kRegisters; ++i) {
+      largest = V::max_i32(largest, V::and_i32(V::bits(part[i]), V::set_i32(0x7fffffff)));
+    }
+    return V::reduce_max(largest);
   }
 
   float sum() const {

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "kernels/formats.h"
+#include "kernels/kv_type.h"
 
 namespace kernels {
 
@@ -64,15 +65,13 @@ struct MatmulArgs {
 };
 using MatmulFunction = void (*)(const MatmulArgs&);
 
-enum class KvType : uint32_t { kF16 = 0, kF32 = 1 };
-
 /// One query head over the first `positions` positions of one sequence, as softmax(q K) V.
 ///
 /// K of one block is stored [head_dim][kKvBlockPositions] (lanes are positions), V
-/// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`. Chunk = block: inside
-/// a chunk maximum, exp and sum in a fixed order; chunks merged in ascending order, a sink
-/// last. What lies beyond `positions` in the last block, or before `first`, is never used; blocks
-/// before that of `first` need not be given.
+/// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`, q8_0 as kv_type.h
+/// says. Chunk = block: inside a chunk maximum, exp and sum in a fixed order; chunks merged in
+/// ascending order, a sink last. What lies beyond `positions` in the last block, or before `first`,
+/// is never used; blocks before that of `first` need not be given.
 struct AttendArgs {
   const float* q;                    // [head_dim]
   const std::byte* const* k_blocks;  // [ceil(positions / kKvBlockPositions)]
@@ -126,7 +125,7 @@ struct Ops {
   /// Turns the first `dims` elements of x by the angles given as cos and sin [dims / 2].
   void (*rope)(RopePairs pairs, const float* cos, const float* sin, int dims, float* x);
   /// Writes one position of one KV head into its block. f16 rounds to nearest even and clamps to
-  /// the largest finite value. `slot` is the position inside the block.
+  /// the largest finite value; q8_0: kv_type.h. `slot` is the position inside the block.
   void (*store_k)(KvType type, const float* k, int head_dim, int slot, std::byte* block);
   void (*store_v)(KvType type, const float* v, int value_dim, int slot, std::byte* block);
   void (*attend)(const AttendArgs&);

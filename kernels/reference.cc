@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -141,11 +142,71 @@ void store_kv(KvType type, float value, int64_t index, std::byte* block) {
   }
 }
 
+/// Where element `dim` of a position lies in a q8_0 block, and its scale.
+struct Q8Place {
+  size_t code, scale;
+};
+enum class Of { kKeys, kValues };
+Q8Place q8_place(Of of, int64_t dim, int64_t dims, int64_t slot) {
+  const int64_t first = dim / kKvGroup * kKvGroup;
+  const int64_t count = std::min<int64_t>(kKvGroup, dims - first);
+  const size_t group = static_cast<size_t>(first / kKvGroup) * kKvGroupBytes;
+  const int64_t code =
+      of == Of::kKeys ? (dim - first) * kKvBlockPositions + slot : slot * count + dim - first;
+  return {group + static_cast<size_t>(code),
+          group + static_cast<size_t>(count * kKvBlockPositions + slot * 2)};
+}
+
+/// Quantises one position as kv_type.h says.
+void store_q8_0(Of of, const float* x, int64_t dims, int slot, std::byte* block) {
+  for (int64_t first = 0; first < dims; first += kKvGroup) {
+    const int64_t end = std::min<int64_t>(first + kKvGroup, dims);
+    float top = 0;
+    for (int64_t i = first; i < end; ++i) {
+      const float magnitude = std::fabs(x[i]);
+      if (!(magnitude <= top)) top = magnitude;
+      if (std::isnan(top)) break;
+    }
+    const uint16_t scale = f32_to_f16_clamped(top / 127.0f);
+    const float step = f16_to_f32(scale);
+    std::memcpy(block + q8_place(of, first, dims, slot).scale, &scale, sizeof scale);
+    for (int64_t i = first; i < end; ++i) {
+      const float code = std::nearbyint(step > 0 ? x[i] / step : x[i]);
+      const auto byte = static_cast<int8_t>(code < 127 ? std::max(code, -127.0f) : 127.0f);
+      std::memcpy(block + q8_place(of, i, dims, slot).code, &byte, sizeof byte);
+    }
+  }
+}
+
+float load_q8_0(const std::byte* block, Q8Place place) {
+  int8_t code;
+  uint16_t scale;
+  std::memcpy(&code, block + place.code, sizeof code);
+  std::memcpy(&scale, block + place.scale, sizeof scale);
+  return static_cast<float>(code) * f16_to_f32(scale);  // exact
+}
+
+float load_k(const AttendArgs& args, int64_t block, int64_t dim, int64_t slot) {
+  const std::byte* bytes = args.k_blocks[block];
+  if (args.kv_type == KvType::kQ8_0)
+    return load_q8_0(bytes, q8_place(Of::kKeys, dim, args.head_dim, slot));
+  return load_kv(args.kv_type, bytes, dim * kKvBlockPositions + slot);
+}
+
+float load_v(const AttendArgs& args, int64_t block, int64_t dim, int64_t slot) {
+  const std::byte* bytes = args.v_blocks[block];
+  if (args.kv_type == KvType::kQ8_0)
+    return load_q8_0(bytes, q8_place(Of::kValues, dim, args.value_dim, slot));
+  return load_kv(args.kv_type, bytes, slot * args.value_dim + dim);
+}
+
 void store_k(KvType type, const float* k, int head_dim, int slot, std::byte* block) {
+  if (type == KvType::kQ8_0) return store_q8_0(Of::kKeys, k, head_dim, slot, block);
   for (int64_t i = 0; i < head_dim; ++i) store_kv(type, k[i], i * kKvBlockPositions + slot, block);
 }
 
 void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* block) {
+  if (type == KvType::kQ8_0) return store_q8_0(Of::kValues, v, value_dim, slot, block);
   for (int64_t i = 0; i < value_dim; ++i) {
     store_kv(type, v[i], int64_t{slot} * value_dim + i, block);
   }
@@ -167,8 +228,7 @@ void block_scores(const AttendArgs& args, int64_t block, double* scores) {
   for (int64_t d = 0; d < args.head_dim; ++d) {
     const double q = args.q[d];
     for (int p = 0; p < positions; ++p) {
-      const float k = load_kv(args.kv_type, args.k_blocks[block], d * kKvBlockPositions + p);
-      scores[p] += q * static_cast<double>(k);
+      scores[p] += q * static_cast<double>(load_k(args, block, d, p));
     }
   }
   for (int p = 0; p < positions; ++p) scores[p] *= static_cast<double>(args.scale);
@@ -187,9 +247,7 @@ void attend_values(const AttendArgs& args, double maximum, int first, int count)
       const double weight = std::exp(scores[p] - maximum);
       weight_sum += weight;
       for (int d = 0; d < count; ++d) {
-        const int64_t index = int64_t{p} * args.value_dim + first + d;
-        values[d] +=
-            weight * static_cast<double>(load_kv(args.kv_type, args.v_blocks[block], index));
+        values[d] += weight * static_cast<double>(load_v(args, block, first + d, p));
       }
     }
   }

@@ -24,6 +24,7 @@
 //   scale_i32                 int32 * scale
 //   dot_i16                   sum += two products of int16
 //   scale_of  scale_of_signed byte j of each lane as Scale
+//   load_i8                   one signed byte per lane, int32
 //   shl_lanes                 int32 << n, n per lane
 //   round_i32                 to nearest even, |a| < 2^22
 //   max_f32  min_f32          a > b ? a : b and a < b ? a : b: the second one if either is NaN
@@ -74,6 +75,7 @@ concept Vocabulary = requires(void* to, const void* from, typename V::Bytes byte
   { V::max_i32(V::add(i, i), V::and_i32(i, V::set_i32(0))) } -> std::same_as<typename V::I32>;
   { V::template sar<1>(V::template shl<1>(V::sub(i, i))) } -> std::same_as<typename V::I32>;
   { V::reduce_add(i) + V::reduce_max(i) } -> std::same_as<int32_t>;
+  { V::load_i8(from) } -> std::same_as<typename V::I32>;
   V::store_i8(to, i);
   V::store_f32(to, f);
   V::store_f16_clamped(to, f);

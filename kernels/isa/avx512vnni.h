@@ -104,6 +104,9 @@ struct Avx512Vnni {
   }
   static int32_t reduce_add(I32 a) { return _mm512_reduce_add_epi32(a); }
   static int32_t reduce_max(I32 a) { return _mm512_reduce_max_epi32(a); }
+  static I32 load_i8(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
   static void store_i8(void* p, I32 a) {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
   }

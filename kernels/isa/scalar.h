@@ -96,6 +96,11 @@ struct Scalar {
   }
   static int32_t reduce_add(I32 a) { return a; }
   static int32_t reduce_max(I32 a) { return a; }
+  static I32 load_i8(const void* p) {
+    int8_t v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
   static void store_i8(void* p, I32 a) {
     const int8_t v = int8_t(a);
     std::memcpy(p, &v, sizeof v);

@@ -75,6 +75,9 @@ struct Ymm {
     b = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
   }
+  static I32 load_i8(const void* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
   static void store_i8(void* p, I32 a) {
     const __m256i words = _mm256_packs_epi32(a, a);
     const __m256i bytes = _mm256_packs_epi16(words, words);

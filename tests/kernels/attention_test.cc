@@ -11,12 +11,14 @@
 #include "base/limits.h"
 #include "kernels/half.h"
 #include "tests/kernels/guarded_buffer.h"
+#include "tests/kernels/stored_kv.h"
 #include "tests/kernels/tables.h"
 
 namespace kernels::testing {
 namespace {
 
 constexpr int kBlock = base::kKvBlockPositions;
+constexpr KvType kKvTypes[] = {KvType::kF16, KvType::kF32, KvType::kQ8_0};
 
 struct Spec {
   KvType type = KvType::kF16;
@@ -33,11 +35,10 @@ struct Cache {
   Cache(const Ops& ops, const Spec& spec) {
     std::mt19937_64 random(5);
     std::normal_distribution<float> normal(0, spec.sigma);
-    const size_t bytes = spec.type == KvType::kF16 ? 2 : 4;
     for (int64_t p = 0; p < spec.positions; ++p) {
       if (p % kBlock == 0) {
-        k_blocks.emplace_back(static_cast<size_t>(kBlock * spec.head_dim) * bytes);
-        v_blocks.emplace_back(static_cast<size_t>(kBlock * spec.value_dim) * bytes);
+        k_blocks.emplace_back(kBlock * kv_row_bytes(spec.type, spec.head_dim));
+        v_blocks.emplace_back(kBlock * kv_row_bytes(spec.type, spec.value_dim));
         std::memset(k_blocks.back().data(), 0xff, k_blocks.back().size());
         std::memset(v_blocks.back().data(), 0xff, v_blocks.back().size());
       }
@@ -55,28 +56,18 @@ struct Cache {
   }
 
   float k(const Spec& spec, int64_t position, int i) const {
-    return element(spec, k_blocks[static_cast<size_t>(position / kBlock)].data(),
-                   i * kBlock + position % kBlock);
+    return stored_element(spec.type, Of::kKeys,
+                          k_blocks[static_cast<size_t>(position / kBlock)].data(), spec.head_dim,
+                          position % kBlock, i);
   }
   float v(const Spec& spec, int64_t position, int i) const {
-    return element(spec, v_blocks[static_cast<size_t>(position / kBlock)].data(),
-                   position % kBlock * spec.value_dim + i);
+    return stored_element(spec.type, Of::kValues,
+                          v_blocks[static_cast<size_t>(position / kBlock)].data(), spec.value_dim,
+                          position % kBlock, i);
   }
 
   std::vector<GuardedBuffer<std::byte>> k_blocks, v_blocks;
   std::vector<const std::byte*> k_pointers, v_pointers;
-
- private:
-  static float element(const Spec& spec, const std::byte* block, int64_t i) {
-    if (spec.type == KvType::kF16) {
-      uint16_t half;
-      std::memcpy(&half, block + i * 2, 2);
-      return f16_to_f32(half);
-    }
-    float value;
-    std::memcpy(&value, block + i * 4, 4);
-    return value;
-  }
 };
 
 GuardedBuffer<float> query(const Spec& spec) {
@@ -141,9 +132,9 @@ void expect_near_double(const Spec& spec, const Cache& cache, const GuardedBuffe
 }
 
 TEST(Attend, IsEqualInAllTablesAndRight) {
-  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+  for (const KvType type : kKvTypes) {
     for (const auto& [head_dim, value_dim] :
-         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {72, 576}, {17, 100}}) {
+         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {72, 576}, {17, 100}, {96, 96}}) {
       for (const int64_t positions : {1, 2, 63, 64, 65, 128, 200}) {
         const Spec spec{type, head_dim, value_dim, positions};
         const Cache expected_cache(scalar(), spec);
@@ -171,7 +162,7 @@ std::vector<const Ops*> all_tables() {
 }
 
 TEST(Attend, CountsFromTheFirstPositionOnOnly) {
-  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+  for (const KvType type : kKvTypes) {
     for (const auto& [first, positions] :
          {std::pair{0, 1}, {1, 2}, {5, 17}, {63, 64}, {63, 65}, {64, 65}, {64, 200}, {130, 140}}) {
       Spec spec{type, 40, 36, positions};
@@ -224,7 +215,7 @@ TEST(Attend, ASinkTakesWeight) {
 TEST(Store, PutsEveryElementInItsPlaceAndNothingElsewhere) {
   const Spec spec{KvType::kF16, 40, 36, 1};
   for (const Ops* ops : equal_tables()) {
-    for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    for (const KvType type : {KvType::kF16, KvType::kF32}) {  // q8_0: kv_q8_0_test.cc
       const size_t bytes = type == KvType::kF16 ? 2 : 4;
       for (const int slot : {0, 31, kBlock - 1}) {
         GuardedBuffer<std::byte> k(static_cast<size_t>(kBlock * spec.head_dim) * bytes);
@@ -268,7 +259,7 @@ TEST(Attend, StaysFiniteWhenScoresAreFarApart) {
 TEST(Attend, DoesNotLookBehindThePositions) {
   // The same first 70 positions in a cache of 70 and of 128: what follows is NaN in one and numbers
   // in the other.
-  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+  for (const KvType type : kKvTypes) {
     Spec spec{type, 40, 36, 70};
     Spec longer = spec;
     longer.positions = 128;

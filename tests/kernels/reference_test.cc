@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "kernels/half.h"
 #include "tests/kernels/golden_rows.h"
+#include "tests/kernels/stored_kv.h"
 
 namespace kernels {
 namespace {
@@ -269,12 +270,10 @@ TEST(ReferenceOps, Rope) {
 /// A sequence's K and V, stored through the table; what was not stored is NaN.
 struct Cache {
   Cache(KvType type, int64_t positions, int head_dim, int value_dim) {
-    const size_t element = type == KvType::kF32 ? 4 : 2;
     const auto blocks =
         static_cast<size_t>((positions + kKvBlockPositions - 1) / kKvBlockPositions);
     const auto fill = [&](int dim) {
-      return std::vector<std::byte>(static_cast<size_t>(dim) * kKvBlockPositions * element,
-                                    std::byte{0xff});
+      return std::vector<std::byte>(kv_row_bytes(type, dim) * kKvBlockPositions, std::byte{0xff});
     };
     k_blocks.resize(blocks, fill(head_dim));
     v_blocks.resize(blocks, fill(value_dim));
@@ -286,6 +285,13 @@ struct Cache {
       const auto slot = static_cast<int>(p % kKvBlockPositions);
       ops.store_k(type, k.data() + p * head_dim, head_dim, slot, k_blocks[block].data());
       ops.store_v(type, v.data() + p * value_dim, value_dim, slot, v_blocks[block].data());
+      if (type != KvType::kQ8_0) continue;
+      for (int d = 0; d < head_dim; ++d)
+        k[static_cast<size_t>(p * head_dim + d)] = testing::stored_element(
+            type, testing::Of::kKeys, k_blocks[block].data(), head_dim, slot, d);
+      for (int d = 0; d < value_dim; ++d)
+        v[static_cast<size_t>(p * value_dim + d)] = testing::stored_element(
+            type, testing::Of::kValues, v_blocks[block].data(), value_dim, slot, d);
     }
     if (type == KvType::kF16) {
       for (float& value : k) value = f16_to_f32(f32_to_f16_clamped(value));
@@ -330,7 +336,7 @@ TEST(ReferenceOps, Attend) {
     int head_dim, value_dim;
     float scale;
   };
-  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+  for (const KvType type : {KvType::kF16, KvType::kF32, KvType::kQ8_0}) {
     for (const auto& [positions, head_dim, value_dim, scale] :
          {Shape{1, 64, 64, 0.3f}, Shape{63, 80, 40, 0.3f}, Shape{64, 16, 16, 0.3f},
           Shape{65, 128, 128, 0.1f}, Shape{200, 96, 560, 0.3f}, Shape{130, 64, 32, 100.0f}}) {
