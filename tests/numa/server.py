@@ -20,6 +20,11 @@ def wait_until(condition, what):
     return result
 
 
+def equal(found, wanted, what):
+    if found != wanted:
+        raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
+
+
 def read(path):
     with open(path) as file:
         return file.read()
@@ -42,7 +47,7 @@ class Cgroup:
         for part in [""] + os.path.relpath(parent, above).split("/"):
             above = os.path.normpath(os.path.join(above, part))
             with open(f"{above}/cgroup.subtree_control", "w") as control:
-                control.write("+cpuset +cpu")
+                control.write("+cpuset +cpu +memory")
         os.makedirs(self.directory, exist_ok=True)
         for name, value in files.items():
             self.set(name.replace("_", "."), value)
@@ -53,6 +58,10 @@ class Cgroup:
 
     def enter(self):
         self.set("cgroup.procs", str(os.getpid()))
+
+    def events(self, name):
+        """Of memory, with what happened below it."""
+        return int(re.search(rf"^{name} (\d+)$", read(f"{self.directory}/memory.events"), re.M)[1])
 
     def stat(self, name):
         return int(re.search(rf"^{name} (\d+)$", read(f"{self.directory}/cpu.stat"), re.M)[1])
@@ -90,9 +99,9 @@ def workers():
 
 
 class Server:
-    def __init__(self, binary, model, *options, prefix=(), cgroup=None, variables=None):
+    def __init__(self, binary, model, *options, prefix=(), cgroup=None, variables=None, arena="/dev/shm"):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log", dir="/dev/shm")
-        command = [*prefix, binary, "serve", model, "--port", "0", "--ctx", "256", "--arena-dir", "/dev/shm", *options]
+        command = [*prefix, binary, "serve", model, "--port", "0", "--ctx", "256", "--arena-dir", arena, *options]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log,
             env={**os.environ, **(variables or {})}, preexec_fn=cgroup.enter if cgroup else None)
