@@ -9,6 +9,7 @@
 #include "cli/place.h"
 #include "cli/probe_report.h"
 #include "cli/profile_store.h"
+#include "kernels/kv_type.h"
 #include "kernels/ops.h"
 #include "shm/arena_room.h"
 #include "shm/machine_facts.h"
@@ -148,13 +149,21 @@ std::optional<shm::MachineProfile> stored_profile(const shm::Topology& topology,
 
 }  // namespace
 
+plan::KvElement plan_kv(const Options& options) {
+  const kernels::KvType otherwise =
+      options.isa == "reference" ? kernels::KvType::kF32 : kernels::KvType::kF16;
+  const kernels::KvType type = kernels::find_kv_type(options.kv_type).value_or(otherwise);
+  const kernels::KvElement element = kernels::kv_element(type);
+  return {.name = kernels::kv_type_name(type),
+          .bytes = element.bytes,
+          .scale_bytes = element.scale_bytes};
+}
+
 plan::Request plan_request(const Options& options) {
-  const bool is_f32 =
-      options.kv_type == "f32" || (options.kv_type.empty() && options.isa == "reference");
   plan::Request request{
       .context = options.context,
       .parallel = serves(options) ? static_cast<int>(options.parallel) : 1,
-      .kv_element_bytes = is_f32 ? 4 : 2,
+      .kv = plan_kv(options),
       .chunk = static_cast<int>(options.chunk > 0 ? options.chunk : kDefaultChunk),
       .strategy = plan::find_strategy(options.strategy),
       .stages = static_cast<int>(options.stages),

@@ -42,6 +42,8 @@ base::Result<Layout> choose_layout(const LayoutInput& input);
 
 /// What is asked of the planner as the options say it.
 plan::Request plan_request(const Options& options);
+/// How its KV cache is kept: --kv-type, or what is usual with --isa.
+plan::KvElement plan_kv(const Options& options);
 
 /// How the kernels of these options lay out tensors. Errors: kInvalidArgument naming --isa.
 base::Result<plan::Packing> plan_packing(const Options& options);

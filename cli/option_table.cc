@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/limits.h"
+#include "kernels/kv_type.h"
 #include "kernels/ops.h"
 #include "model/synth_shapes.h"
 
@@ -22,6 +23,10 @@ constexpr unsigned kRun = bit(Command::kRun), kServe = bit(Command::kServe),
                    kWorker = bit(Command::kWorker);
 constexpr unsigned kComputes = kRun | kServe | kLogits | kPerplexity | kBench;
 constexpr unsigned kReadsModel = kComputes | kTokenize | kDetokenize | kInspect | kWorker;
+
+constexpr const char* kKvTypeHelp =
+    "of the KV cache: f16, q8_0 (half the memory, a little less exact) or f32; without it f16, "
+    "with --isa reference f32";
 
 constexpr CommandRow kCommands[] = {
     {Command::kRun, "run", "continue a text, or chat"},
@@ -208,7 +213,7 @@ std::vector<OptionRow> plan_rows() {
        base::kContextMax},
       {"--chunk", "N", "positions computed in one step; 0: 256", kPlan, &O::chunk, 0,
        base::kStepColumnsMax},
-      {"--kv-type", "TYPE", "of the KV cache: f16 or f32", kPlan, &O::kv_type, 0, 0, "f16 f32"},
+      {"--kv-type", "TYPE", kKvTypeHelp, kPlan, &O::kv_type, 0, 0, kernels::kKvTypeNames},
       {"--isa", "NAME", base::cat("kernels, one of: ", isas), kPlan, &O::isa, 0, 0, isas},
       {"--json", "", "one JSON object", kPlan, &O::json},
   };
@@ -313,8 +318,7 @@ std::vector<OptionRow> cluster_rows() {
        "status --experts --json prints it",
        kBoth, &O::expert_use},
       {"--isa", "NAME", isa_help(), kBoth, &O::isa, 0, 0, isa_names()},
-      {"--kv-type", "TYPE", "of the KV cache: f16 or f32; without it f16, with --isa reference f32",
-       kBoth, &O::kv_type, 0, 0, "f16 f32"},
+      {"--kv-type", "TYPE", kKvTypeHelp, kBoth, &O::kv_type, 0, 0, kernels::kKvTypeNames},
       {"--ctx", "N", "positions of one sequence; 0: the model's own, at most 4096", kBoth,
        &O::context, 0, base::kContextMax},
       {"--chunk", "N",

@@ -7,6 +7,7 @@
 #include "base/cat.h"
 #include "cli/commands.h"
 #include "cli/hosts_file.h"
+#include "cli/layout.h"
 #include "cli/place.h"
 #include "cli/plan_json.h"
 #include "cli/profile_json.h"
@@ -205,7 +206,7 @@ plan::Request request_of(const Options& options) {
       .context = options.context,
       .parallel = static_cast<int>(options.parallel),
       .depth = options.depth,
-      .kv_element_bytes = options.kv_type == "f32" ? 4 : 2,
+      .kv = plan_kv(options),
       .chunk = static_cast<int>(options.chunk > 0 ? options.chunk : kDefaultChunk),
       .strategy = plan::find_strategy(options.strategy),
       .stages = static_cast<int>(options.stages),

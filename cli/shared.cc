@@ -62,8 +62,7 @@ worker::RankHostOptions rank_options(const Options& options) {
   rank.keep_weights = options.keep_weights;
   rank.weights_directory = options.weights_directory;
   rank.named_weights = options.named_weights;
-  if (options.kv_type == "f16") rank.kv_type = kernels::KvType::kF16;
-  if (options.kv_type == "f32") rank.kv_type = kernels::KvType::kF32;
+  rank.kv_type = kernels::find_kv_type(options.kv_type);
   rank.strategy = plan::find_strategy(options.strategy).value_or(plan::Strategy::kRows);
   rank.stages = static_cast<int>(options.stages);
   rank.context = options.context;

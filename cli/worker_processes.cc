@@ -19,10 +19,6 @@ std::string join(const std::vector<int>& numbers) {
   return text;
 }
 
-const char* kv_type_name(kernels::KvType type) {
-  return type == kernels::KvType::kF32 ? "f32" : "f16";
-}
-
 const char* huge_pages_name(shm::HugePages pages) {
   switch (pages) {
     case shm::HugePages::kAuto: break;
@@ -65,7 +61,7 @@ std::vector<std::string> WorkerProcesses::arguments(int rank, const std::string&
   if (of_all.stages > 0) add("--stages", base::cat(of_all.stages));
   if (!of_all.expert_use_path.empty()) add("--expert-use", of_all.expert_use_path);
   add("--isa", of_all.isa);
-  if (of_all.kv_type) add("--kv-type", kv_type_name(*of_all.kv_type));
+  if (of_all.kv_type) add("--kv-type", kernels::kv_type_name(*of_all.kv_type));
   add("--ctx", base::cat(of_all.context));
   add("--chunk", base::cat(of_all.columns_max));
   add("--arena-dir", of_all.arena_directory);

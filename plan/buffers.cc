@@ -62,11 +62,11 @@ KvBlocks kv_blocks(const model::ModelSpec& spec, const KvRoom& room) {
   return out;
 }
 
-uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
+uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, KvElement kv,
                        KvBlocks blocks) {
   uint64_t bytes = 0;
   const auto part = [&](int64_t dim) {
-    return round_up(static_cast<uint64_t>(element_bytes * base::kKvBlockPositions * dim), 64);
+    return round_up(static_cast<uint64_t>(base::kKvBlockPositions * kv.row_bytes(dim)), 64);
   };
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Attention& attention = spec.blocks[layer].attention;
@@ -78,16 +78,16 @@ uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, int
   return std::max<uint64_t>(bytes, 64);
 }
 
-uint64_t kv_read_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
+uint64_t kv_read_bytes(const model::ModelSpec& spec, const RankShare& share, KvElement kv,
                        int64_t position) {
-  int64_t elements = 0;
+  int64_t bytes = 0;
   for (size_t layer = 0; layer < spec.blocks.size(); layer++) {
     const model::Attention& attention = spec.blocks[layer].attention;
     const int64_t positions = position + 1 - attention.first_position(position);
-    elements += share.blocks[layer].kv_heads.size() * positions *
-                (attention.head_dim + attention.value_dim);
+    bytes += share.blocks[layer].kv_heads.size() * positions *
+             (kv.row_bytes(attention.head_dim) + kv.row_bytes(attention.value_dim));
   }
-  return static_cast<uint64_t>(elements * element_bytes);
+  return static_cast<uint64_t>(bytes);
 }
 
 HandedFloats handed_floats(const model::ModelSpec& spec, const Plan& plan, size_t layer) {

@@ -31,7 +31,7 @@ Replica::Replica(const Question& question, const Plan& plan, std::vector<Rank> r
       ranks_(std::move(ranks)),
       hidden_(question.model.spec.hidden),
       vocabulary_(question.model.spec.vocabulary),
-      kv_element_bytes_(question.request.kv_element_bytes) {
+      kv_(question.request.kv) {
   const model::Model& model = question.model;
   CHECK(ranks_.size() == plan.ranks.size());
   std::vector<RankFootprint> footprints;

@@ -90,7 +90,7 @@ class Replica {
   Kind ends_;
   int64_t hidden_ = 0, vocabulary_ = 0;
   int stages_ = 1;
-  int kv_element_bytes_ = 2;
+  KvElement kv_;
 };
 
 /// Experts of `count` that `columns` tokens choose together, `used` each, if all are equally

@@ -110,14 +110,16 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
   const auto positions =
       static_cast<double>(load.position + 1 - attention.first_position(load.position));
   const double dims = attention.head_dim + attention.value_dim;
+  const auto position_bytes =
+      static_cast<double>(kv_.row_bytes(attention.head_dim) + kv_.row_bytes(attention.value_dim));
   double kv = 0, compute = 0;
   for (const size_t r : kind.members) {
     const int threads = std::min(ranks_[r].threads, threads_max);
     const BlockShare& own = kind.shares[r];
     const double items = static_cast<double>(own.heads.size() * load.columns);
     const double products = items * positions * dims * unevenness(items, threads) / threads;
-    const double bytes = static_cast<double>(own.kv_heads.size() * load.sequences) * positions *
-                         dims * kv_element_bytes_;
+    const double bytes =
+        static_cast<double>(own.kv_heads.size() * load.sequences) * positions * position_bytes;
     const int busy = static_cast<int>(std::clamp<double>(items, 1, threads));
     const double read = bytes / (read_gb_per_s(ranks_[r].node, busy) * kGiga);
     cost.read_seconds[r] += read;

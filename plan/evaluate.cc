@@ -46,7 +46,7 @@ class Counting {
     const KvBlocks blocks = kv_blocks(
         spec, {.context = question_.context(), .sequences = sequences(), .chunk = request.chunk});
     return {.weights = footprint(question_.model, own, question_.packing).weight_bytes,
-            .kv = kv_pool_bytes(spec, own, request.kv_element_bytes, blocks),
+            .kv = kv_pool_bytes(spec, own, request.kv, blocks),
             .exchange = exchange_bytes(spec, plan_, request.chunk),
             .scratch = scratch_bytes(
                 spec, own,
@@ -228,17 +228,16 @@ class Evaluation {
     const int decode_threads = fewest_threads(replica, load, most);
     for (size_t r = 0; r < nodes.size(); r++) {
       const MachineNode& node = counting.node(r);
-      RankPlan rank{
-          .node = static_cast<int>(nodes[r]),
-          .threads = node.threads,
-          .decode_threads = std::min(decode_threads, node.threads),
-          .share = counting.share(r),
-          .memory = counting.memory(r),
-          .node_bytes = node.memory_bytes,
-          .active_bytes = token.read_bytes[r],
-          .kv_read_bytes = kv_read_bytes(question_.model.spec, counting.plan().ranks[r],
-                                         question_.request.kv_element_bytes, load.position),
-          .read_seconds = token.read_seconds[r]};
+      RankPlan rank{.node = static_cast<int>(nodes[r]),
+                    .threads = node.threads,
+                    .decode_threads = std::min(decode_threads, node.threads),
+                    .share = counting.share(r),
+                    .memory = counting.memory(r),
+                    .node_bytes = node.memory_bytes,
+                    .active_bytes = token.read_bytes[r],
+                    .kv_read_bytes = kv_read_bytes(question_.model.spec, counting.plan().ranks[r],
+                                                   question_.request.kv, load.position),
+                    .read_seconds = token.read_seconds[r]};
       if (node.memory_bytes > 0 && rank.memory.total() > node.memory_bytes && out_.misfit.empty())
         out_.misfit =
             cat(node_name(question_.machine, nodes[r]), " has ", gib_text(node.memory_bytes),

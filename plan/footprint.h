@@ -65,10 +65,10 @@ struct KvRoom {
 KvBlocks kv_blocks(const model::ModelSpec& spec, const KvRoom& room);
 
 /// Bytes that a rank's KV pool takes.
-uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
+uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, KvElement kv,
                        KvBlocks blocks);
 /// Bytes of it that a token at that position reads.
-uint64_t kv_read_bytes(const model::ModelSpec& spec, const RankShare& share, int element_bytes,
+uint64_t kv_read_bytes(const model::ModelSpec& spec, const RankShare& share, KvElement kv,
                        int64_t position);
 
 /// Floats that each rank hands to the others in the phases of a layer, of one column.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -33,13 +34,23 @@ struct Packing {
   std::function<bool(kernels::TensorType)> is_fast;
 };
 
+/// How an element of the KV cache is kept: the facts of kernels/kv_type.h, which this folder does
+/// not know.
+struct KvElement {
+  std::string_view name = "f16";
+  int bytes = 2;
+  int scale_bytes = 0;  // of each started group of 32 dimensions of a head
+  /// Of K or V of one position in a head of so many dimensions.
+  int64_t row_bytes(int64_t dims) const { return dims * bytes + (dims + 31) / 32 * scale_bytes; }
+};
+
 struct Request {
   Objective objective = Objective::kLatency;
-  int64_t context = 0;       // positions of one sequence; 0: the model's own, at most 4096
-  int parallel = 1;          // sequences at once
-  int64_t depth = 0;         // positions before the token that is predicted; 0: 512, or the context
-  int kv_element_bytes = 2;  // f16; 4: f32
-  int chunk = 256;           // positions of a prefill step
+  int64_t context = 0;  // positions of one sequence; 0: the model's own, at most 4096
+  int parallel = 1;     // sequences at once
+  int64_t depth = 0;    // positions before the token that is predicted; 0: 512, or the context
+  KvElement kv = {};
+  int chunk = 256;                        // positions of a prefill step
   std::optional<Strategy> strategy = {};  // only this one; empty: all
   int stages = 0;                         // of kLayers; 0: all that make sense
   int nodes = 0;                          // of all replicas together; 0: as many as serve best

@@ -92,13 +92,12 @@ std::string head(const ReportOf& of) {
                       each(machine.nodes, [](const MachineNode& n) { return gib(n.memory_bytes); }),
                       " GiB (", origin_name(machine.memory_origin), ")\n")
                 : "         memory not known: nothing is said about whether it fits\n";
-  text +=
-      cat("wanted   ",
-          request.objective == Objective::kLatency
-              ? "the fastest answer to a single request"
-              : cat("most tokens for ", request.parallel, " requests together"),
-          "; room for ", request.parallel, request.parallel == 1 ? " sequence" : " sequences",
-          " of ", question.context(), " positions, KV cache f", 8 * request.kv_element_bytes, "\n");
+  text += cat("wanted   ",
+              request.objective == Objective::kLatency
+                  ? "the fastest answer to a single request"
+                  : cat("most tokens for ", request.parallel, " requests together"),
+              "; room for ", request.parallel, request.parallel == 1 ? " sequence" : " sequences",
+              " of ", question.context(), " positions, KV cache ", request.kv.name, "\n");
   text += cat("         speeds in tokens/s after ", question.depth(),
               " positions, prefill of as many\n");
   return text;

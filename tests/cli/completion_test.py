@@ -86,7 +86,7 @@ class Completion:
             self.assertEqual({word for word in offered if word.startswith("--")}, options, command)
 
     def test_choices_are_offered(self):
-        self.assertEqual(self.offered("run", "m", "--kv-type", ""), {"f16", "f32"})
+        self.assertEqual(self.offered("run", "m", "--kv-type", ""), {"f16", "f32", "q8_0"})
         self.assertEqual(self.offered("logits", "--exchange", "z"), {"zmq"})
         self.assertEqual(self.offered("completion", ""), {"bash", "zsh", "fish"})
         self.assertIn("olmoe-1b-7b", self.offered("synth", "--layers", "3", "olm"))
@@ -116,7 +116,7 @@ class Bash(Completion, unittest.TestCase):
 
     def test_a_value_behind_an_equals_sign(self):
         self.assertEqual(self.offered("run", "m", "--kv-type", "=", "f3"), {"f32"})
-        self.assertEqual(self.offered("run", "m", "--kv-type", "="), {"f16", "f32"})
+        self.assertEqual(self.offered("run", "m", "--kv-type", "="), {"f16", "f32", "q8_0"})
         self.assertIn("olmoe-1b-7b", self.offered("synth", "--layers", "=", "3", "olm"))
 
 

@@ -207,6 +207,7 @@ TEST(Options, BadValuesNameTheOption) {
   refused({"run", "m", "--threads-per-node", "x"}, "--threads-per-node");
   refused({"run", "m", "--isa", "mmx"}, "--isa");
   refused({"run", "m", "--kv-type", "q4"}, "--kv-type");
+  refused({"run", "m", "--kv-type", "q4"}, "f16 q8_0 f32");
   refused({"run", "m", "--ctx", "1048577"}, "--ctx");
   refused({"run", "m", "--chunk", "513"}, "--chunk");
   refused({"logits", "m"}, "--tokens");

@@ -68,10 +68,14 @@ TEST(Footprint, BuffersAreThoseOfTheEngine) {
       const auto plan = split(model.spec, options);
       ASSERT_TRUE(plan.ok());
       for (const RankShare& share : plan->ranks) {
-        EXPECT_EQ(kv_pool_bytes(model.spec, share, 2, {37, 11}),
+        EXPECT_EQ(kv_pool_bytes(model.spec, share, {}, {37, 11}),
                   engine::kv_pool_bytes(model.spec, share, kernels::KvType::kF16, {37, 11}));
-        EXPECT_EQ(kv_pool_bytes(model.spec, share, 4, {5, 0}),
+        EXPECT_EQ(kv_pool_bytes(model.spec, share, {.bytes = 4}, {5, 0}),
                   engine::kv_pool_bytes(model.spec, share, kernels::KvType::kF32, {5, 0}));
+        const kernels::KvElement q8 = kernels::kv_element(kernels::KvType::kQ8_0);
+        EXPECT_EQ(kv_pool_bytes(model.spec, share,
+                                {.bytes = q8.bytes, .scale_bytes = q8.scale_bytes}, {37, 11}),
+                  engine::kv_pool_bytes(model.spec, share, kernels::KvType::kQ8_0, {37, 11}));
       }
       if (plan->rank_count() < 2) {
         EXPECT_EQ(exchange_bytes(model.spec, *plan, 128), 0u);
