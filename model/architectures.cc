@@ -8,14 +8,12 @@
 #include "model/printable.h"
 
 namespace model {
-
 namespace {
 
 using base::cat;
 using base::Code;
 using base::Error;
 using base::Result;
-using base::Status;
 
 constexpr std::string_view kSharedAfterDense[] = {kSharedCount, kLeadingDense};
 constexpr std::string_view kErnieKeys[] = {kSharedCount, kLeadingDense, kExpertStep};
@@ -23,9 +21,7 @@ constexpr std::string_view kGraniteKeys[] = {kSharedCount, kLogitScale, kResidua
                                              kEmbeddingScale};
 constexpr std::string_view kGlmKeys[] = {kSharedCount, kLeadingDense, kNextLayers};
 constexpr std::string_view kSharedOnly[] = {kSharedCount};
-
 constexpr std::string_view kLlama4Keys[] = {kSharedCount, kExpertStep};
-
 constexpr std::string_view kDeepseekKeys[] = {kSharedCount, kLeadingDense, kGroupCount, kYarnLog};
 
 constexpr Architecture kArchitectures[] = {
@@ -123,8 +119,7 @@ Result<Model> build(std::unique_ptr<const Directory> directory) {
     return Error{Code::kUnsupported, cat("metadata key 'general.architecture' is '",
                                          printable(name), "'; known are ", known)};
   }
-  ModelBuilder builder(std::move(directory), *found);
-  return builder.build();
+  return ModelBuilder(std::move(directory), *found).build();
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ Status ModelBuilder::grouped_attention(int layer) {
                                           spec.heads, heads_key));
   const bool normed = architecture_.qk_norm == Presence::kRequired ||
                       (architecture_.qk_norm == Presence::kOptional &&
-                       unused_.contains(name("attn_q_norm.weight")));
+                       (unused_.contains(name("attn_q_norm.weight")) ||
+                        unused_.contains(name("attn_k_norm.weight"))));
   if (!normed) return {};
   return qk_norm(layer);
 }
@@ -131,7 +132,8 @@ Status ModelBuilder::latent_projections(int layer) {
   const std::string heads_key =
       cat(keys_.name("attention.head_count"), " (", spec.heads, ") of layer ", layer);
   const auto name = [&](std::string_view suffix) { return in_layer(layer, suffix); };
-  const bool per_head = unused_.contains(name("attn_k_b.weight"));
+  const bool per_head =
+      unused_.contains(name("attn_k_b.weight")) || unused_.contains(name("attn_v_b.weight"));
   if (!per_head || unused_.contains(name("attn_kv_b.weight"))) {
     const int64_t rows = int64_t{spec.heads} * (latent.plain_dim + latent.value_dim);
     ASSIGN_OR_RETURN(const TensorInfo* joint,
