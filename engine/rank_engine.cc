@@ -97,9 +97,16 @@ base::Result<std::unique_ptr<RankEngine>> RankEngine::start(RankEngineOptions op
   return engine;
 }
 
+// Of the step in view_.
+std::span<const int> RankEngine::members_of_step() const {
+  const std::span<const int> all = roster_.members();
+  if (options_.decode_threads <= 0 || !view_.one_column_each()) return all;
+  return all.first(std::min(all.size(), as_size(options_.decode_threads)));
+}
+
 // Numbers the threads that take part, and brings them to where the step begins.
 void RankEngine::seat_members() {
-  const std::span<const int> members = roster_.members();
+  const std::span<const int> members = members_of_step();
   const auto count = static_cast<int>(members.size());
   rank_->threads = count;
   rank_->barrier.set_threads(count);
@@ -130,7 +137,7 @@ void RankEngine::move_caller() {
 
 // What the step's threads have measured; and who is to be in the next one.
 void RankEngine::count(uint64_t step_ns) {
-  const std::span<const int> members = roster_.members();
+  const std::span<const int> members = members_of_step();
   const ThreadScratch& first = *scratch_[as_size(members[0])];
   stats_.steps++;
   stats_.threads = rank_->threads;
@@ -149,7 +156,9 @@ void RankEngine::count(uint64_t step_ns) {
 base::Result<StepOutput> RankEngine::run(std::span<const std::byte> record) {
   RETURN_IF_ERROR(view_.decode(record));
   const auto begin = std::chrono::steady_clock::now();
-  team_->run(job_, roster_.members());
+  const std::span<const int> members = members_of_step();
+  if (static_cast<int>(members.size()) != rank_->threads) seat_members();
+  team_->run(job_, members);
   if (const base::Wait wait = worst_of(waits_); wait != base::Wait::kOk) {
     return group_ended(wait, *options_.exchange);
   }

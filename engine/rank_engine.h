@@ -30,6 +30,9 @@ struct RankEngineOptions {
   std::byte* kv_memory = nullptr;  // [kv_pool_bytes()]
   RunnerShape shape;
   std::vector<int> cpus;  // one thread each; -1 leaves a thread unpinned
+  /// So many of them at most take part in steps of one column a sequence, which read memory more
+  /// than they compute; 0: all.
+  int decode_threads = 0;
   base::Exchange* exchange = nullptr;
   uint64_t first_gather = 0;        // sequence number of the group's first gather
   int32_t* expert_trace = nullptr;  // see RankOptions
@@ -58,11 +61,12 @@ class RankEngine {
   /// [layers][experts] how often each was chosen since the start, in the layers that this rank
   /// computes; by columns whose router scores were finite. Between steps.
   std::vector<std::vector<uint64_t>> expert_use() const;
-  /// Those of the threads that take part in the next step.
+  /// Those of the threads that take part in the next step of many columns.
   std::span<const int> members() const { return roster_.members(); }
 
  private:
   explicit RankEngine(RankEngineOptions options);
+  std::span<const int> members_of_step() const;
   void seat_members();
   void move_caller();
   void count(uint64_t step_ns);

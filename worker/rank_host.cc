@@ -126,6 +126,7 @@ base::Status RankHost::load(const LoadWatch& given) {
                                                        .kv_memory = kv_->data(),
                                                        .shape = shape_,
                                                        .cpus = options_.cpus,
+                                                       .decode_threads = options_.decode_threads,
                                                        .exchange = &exchange_->exchange(),
                                                        .oversubscribed = options_.oversubscribed}));
   if (leads()) {

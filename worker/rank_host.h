@@ -49,6 +49,7 @@ struct RankHostOptions {
   std::string expert_use_path = {};
   int os_node = -1;                 // memory is bound to it; -1: where it is first touched
   std::vector<int> cpus = {-1};     // of the compute threads
+  int decode_threads = 0;           // of them in steps that generate only, 0: all
   std::string exchange = "auto";    // with the other ranks: auto, shm or zmq
   bool oversubscribed = false;      // threads share CPUs: sleep soon instead of spinning
   bool named_kv = false;            // the KV cache stays for the next process of this rank

@@ -98,6 +98,7 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
                          .kv_memory = kv_memory,
                          .shape = shape_,
                          .cpus = cpus,
+                         .decode_threads = options.decode_threads,
                          .exchange = &exchange(rank),
                          .expert_trace = expert_traces_[static_cast<size_t>(rank)].data(),
                          .run_delay = options.run_delay,

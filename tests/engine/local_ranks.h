@@ -18,6 +18,7 @@ namespace engine {
 struct LocalRanksOptions {
   int ranks = 1;
   int threads = 1;
+  int decode_threads = 0;  // of RankEngineOptions
   std::string isa = "auto";
   kernels::KvType kv_type = kernels::KvType::kF16;
   int64_t context = 256;

@@ -1,6 +1,7 @@
 // How work is dealt out to threads, and who of them takes part.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <numeric>
 #include <random>
@@ -167,6 +168,39 @@ TEST(Team, WhoComputesChangesNoBit) {
       const auto logits = (*changing)->forward(tokens, 1);
       ASSERT_TRUE(logits.ok());
       EXPECT_EQ(expected->positions, logits->positions) << ranks << " ranks";
+    }
+  }
+}
+
+// A prompt by three threads, what follows it by fewer, a prompt again: the same bits.
+TEST(Team, DecodingWithFewerThreadsChangesNoBit) {
+  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "deepseek2-v3-mla-f16"}) {
+    SCOPED_TRACE(name);
+    const GoldenCase one = golden_case(name);
+    auto model = model::load_model(one.path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    auto alone = LocalRanks::start(*model, {.ranks = 1, .threads = 1});
+    ASSERT_TRUE(alone.ok()) << alone.error().message;
+    std::vector<int32_t> tokens(60);
+    std::iota(tokens.begin(), tokens.end(), 1);
+    const auto expected = (*alone)->forward(tokens);
+    ASSERT_TRUE(expected.ok());
+    for (const auto& [ranks, decode_threads] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 5}}) {
+      auto fewer = LocalRanks::start(
+          *model, {.ranks = ranks, .threads = 3, .decode_threads = decode_threads});
+      ASSERT_TRUE(fewer.ok()) << fewer.error().message;
+      const auto all = static_cast<int>((*fewer)->leader().members().size());
+      std::vector<std::vector<float>> positions;
+      for (const auto& [begin, end, chunk] :
+           {std::array{0, 20, 0}, {20, 30, 1}, {30, 45, 15}, {45, 60, 1}}) {
+        const auto part =
+            (*fewer)->forward({tokens.begin() + begin, tokens.begin() + end}, chunk, 0, begin);
+        ASSERT_TRUE(part.ok()) << part.error().message;
+        positions.insert(positions.end(), part->positions.begin(), part->positions.end());
+        EXPECT_EQ((*fewer)->leader().stats().threads,
+                  chunk == 1 ? std::min(all, decode_threads) : all);
+      }
+      EXPECT_EQ(expected->positions, positions) << ranks << " ranks, " << decode_threads;
     }
   }
 }
