@@ -35,6 +35,28 @@ GroupStatus merged(std::span<const GroupStatus> groups) {
   return all;
 }
 
+namespace {
+
+/// Adds what another group has counted of its copy of the model.
+void add_use(const std::vector<proto::LayerUse>& more, std::vector<proto::LayerUse>& all) {
+  if (all.size() < more.size()) all.resize(more.size());
+  for (size_t layer = 0; layer < more.size(); layer++) {
+    const proto::LayerUse& own = more[layer];
+    proto::LayerUse& sum = all[layer];
+    if (own.choices.empty()) continue;
+    if (sum.choices.empty()) {
+      sum = own;
+      continue;
+    }
+    if (sum.owners != own.owners) sum.owners.clear();
+    if (sum.choices.size() < own.choices.size()) sum.choices.resize(own.choices.size());
+    for (size_t expert = 0; expert < own.choices.size(); expert++)
+      sum.choices[expert] += own.choices[expert];
+  }
+}
+
+}  // namespace
+
 proto::StatsReply merged(std::span<const proto::StatsReply> groups) {
   proto::StatsReply all;
   for (const proto::StatsReply& group : groups) {
@@ -58,6 +80,7 @@ proto::StatsReply merged(std::span<const proto::StatsReply> groups) {
     all.sample_ns += group.sample_ns;
     all.weight_bytes += group.weight_bytes;
     all.threads += group.threads;
+    add_use(group.expert_use, all.expert_use);
   }
   return all;
 }

@@ -29,7 +29,8 @@ struct GroupStatus {
 /// Ready if one is; silent or stalled if all are. REQUIRES: at least one.
 GroupStatus merged(std::span<const GroupStatus> groups);
 
-/// Sums; the peak of blocks is the sum of peaks.
+/// Sums; the peak of blocks is the sum of peaks. Who owns an expert is told where all groups that
+/// have counted its layer agree.
 proto::StatsReply merged(std::span<const proto::StatsReply> groups);
 
 struct RankStatus {

@@ -65,8 +65,10 @@ PlaceOptions place_options(const Options& options);
 
 /// Rank options as the command line says; rank, group and CPUs are the caller's.
 worker::RankHostOptions rank_options(const Options& options);
-/// Reads the file of --expert-use, if one is given. Errors: kNotFound, kBrokenFile with its name;
-/// kInvalidArgument for a strategy that has no use for it.
+/// [layers][experts] of the file of --expert-use, empty without one. Errors: kNotFound, kBrokenFile
+/// with its name; kInvalidArgument for a strategy that has no use for it.
+base::Result<std::vector<std::vector<double>>> counted_expert_use(const Options& options);
+/// Gives the counts to ranks of strategy experts; others do without. Errors: as above.
 base::Status use_expert_counts(const Options& options, worker::RankHostOptions& rank);
 
 /// As the options say, without the seed.

@@ -146,9 +146,15 @@ double rank_imbalance(const proto::LayerUse& layer) {
 base::Result<std::vector<std::vector<double>>> expert_use_from_json(std::string_view json) {
   ASSIGN_OR_RETURN(const std::vector<Group> groups, groups_of(json));
   if (groups.empty()) return broken("it has no group");
+  // One that loads, or is started again, has nothing to tell yet.
+  const auto told = std::ranges::find_if_not(groups, &Group::empty);
+  if (told == groups.end())
+    return base::Error{base::Code::kBrokenFile,
+                       "no expert was counted yet; take the counts after some answers"};
   std::vector<std::vector<double>> use;
-  for (const proto::LayerUse& layer : groups[0]) use.emplace_back(layer.choices.size(), 0.0);
+  for (const proto::LayerUse& layer : *told) use.emplace_back(layer.choices.size(), 0.0);
   for (const Group& group : groups) {
+    if (group.empty()) continue;
     bool fits = group.size() == use.size();
     for (size_t l = 0; fits && l < use.size(); l++) {
       fits = group[l].choices.size() == use[l].size();

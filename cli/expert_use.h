@@ -14,7 +14,8 @@
 
 namespace cli {
 
-/// [layers][experts], summed over the groups. Errors: kBrokenFile, naming what is wrong in it.
+/// [layers][experts], summed over the groups that have told anything. Errors: kBrokenFile, naming
+/// what is wrong in it, also if nobody has.
 base::Result<std::vector<std::vector<double>>> expert_use_from_json(std::string_view json);
 
 /// A table for each group: per layer how often experts were chosen, the most used ones, and how

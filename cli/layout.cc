@@ -11,6 +11,7 @@
 #include "cli/profile_store.h"
 #include "kernels/kv_type.h"
 #include "kernels/ops.h"
+#include "plan/report.h"
 #include "shm/arena_room.h"
 #include "shm/machine_facts.h"
 
@@ -68,55 +69,62 @@ std::vector<shm::Placement> groups_of(const plan::Candidate& candidate,
   return groups;
 }
 
-const char* origin_text(plan::Origin origin) {
-  switch (origin) {
-    case plan::Origin::kAssumed: return "assumed";
-    case plan::Origin::kGiven: return "given";
-    case plan::Origin::kMeasured: break;
-  }
-  return "measured";
-}
-
 std::string number(double value) {
   if (value >= 100) return base::cat(std::llround(value));
   const long long tenths = std::llround(value * 10);
   return base::cat(tenths / 10, ".", tenths % 10);
 }
 
-std::string ranks_table(const plan::Candidate& candidate, const plan::Machine& machine) {
+/// What is told of a plan.
+struct Told {
+  const plan::Candidate& candidate;
+  const plan::Machine& machine;
+  const plan::Request& request;
+  const std::string& why;
+  int decode_threads = 0;
+};
+
+std::string ranks_table(const Told& told) {
+  const plan::Candidate& candidate = told.candidate;
   std::vector<std::vector<std::string>> rows = {
       {"rank", "node", "threads", "weights", "KV cache", "buffers", "of"}};
   if (candidate.replicas > 1) rows[0].insert(rows[0].begin(), "replica");
   const int each = candidate.ranks_per_replica();
   for (int index = 0; index < static_cast<int>(candidate.ranks.size()); index++) {
     const plan::RankPlan& rank = candidate.ranks[static_cast<size_t>(index)];
-    const plan::MachineNode& node = machine.nodes[static_cast<size_t>(rank.node)];
-    rows.push_back({base::cat(index % each), base::cat(node.os_index), base::cat(rank.threads),
-                    shm::memory_text(rank.memory.weights), shm::memory_text(rank.memory.kv),
-                    shm::memory_text(rank.memory.exchange + rank.memory.scratch),
-                    shm::memory_text(rank.node_bytes)});
+    const plan::MachineNode& node = told.machine.nodes[static_cast<size_t>(rank.node)];
+    const bool fewer = told.decode_threads > 0 && told.decode_threads < rank.threads;
+    rows.push_back(
+        {base::cat(index % each), base::cat(node.os_index),
+         base::cat(rank.threads, fewer ? base::cat(" (", told.decode_threads, " decode)") : ""),
+         shm::memory_text(rank.memory.weights), shm::memory_text(rank.memory.kv),
+         shm::memory_text(rank.memory.exchange + rank.memory.scratch),
+         shm::memory_text(rank.node_bytes)});
     if (candidate.replicas > 1) rows.back().insert(rows.back().begin(), base::cat(index / each));
   }
   return text_table(rows);
 }
 
-std::string plan_text(const plan::Candidate& candidate, const plan::Machine& machine,
-                      const plan::Request& request, const std::string& why) {
-  std::string text = base::cat("plan: ", candidate.name(),
-                               machine.simulated ? " (parts of nodes)" : "",
-                               why.empty() ? "" : base::cat("; chosen because ", why), "\n");
-  text += ranks_table(candidate, machine);
+std::string plan_text(const Told& told) {
+  const auto& [candidate, machine, request, why, threads] = told;
+  std::string text =
+      base::cat("plan: ", candidate.name(), machine.simulated ? " (parts of nodes)" : "",
+                why.empty() ? "" : base::cat("; chosen because ", why), "\n");
+  text += ranks_table(told);
   text += base::cat("  predicted: ", number(candidate.one.decode), " tokens/s, ",
                     number(candidate.one.prefill), " of a prompt; limit: ", candidate.limit, "\n");
   if (request.parallel > 1)
     text += base::cat("             ", number(candidate.all.decode), " tokens/s of ",
                       request.parallel, " requests together\n");
   text += base::cat(
-      "             from bandwidth that is ", origin_text(machine.read_origin), ", kernels ",
-      origin_text(machine.kernel_origin), ", waits ", origin_text(machine.meeting_origin),
+      "             from bandwidth that is ", plan::origin_name(machine.read_origin), ", kernels ",
+      plan::origin_name(machine.kernel_origin), ", waits ",
+      plan::origin_name(machine.meeting_origin),
       machine.read_origin == plan::Origin::kAssumed ? "; numoe probe --save measures them" : "",
       "\n");
   for (const std::string& remark : candidate.remarks) text += base::cat("  ", remark, "\n");
+  if (!request.expert_use.empty() && candidate.strategy != plan::Strategy::kExperts)
+    text += "  the counts of --expert-use are in this prediction; no rank has whole experts\n";
   return text;
 }
 
@@ -212,6 +220,7 @@ base::Result<Layout> choose_layout(const LayoutInput& input) {
     request.shares = layout.groups[0].shares;
     if (request.stages == 0) request.stages = static_cast<int>(layout.groups[0].ranks.size());
   }
+  request.expert_use = input.expert_use;
   ASSIGN_OR_RETURN(const Picked picked, pick(input, machine, request));
   if (free) {
     layout.strategy = picked.candidate.strategy;
@@ -219,7 +228,10 @@ base::Result<Layout> choose_layout(const LayoutInput& input) {
     layout.groups = groups_of(picked.candidate, places);
     for (shm::Placement& group : layout.groups) group.oversubscribed = input.whole.oversubscribed;
   }
-  layout.text = plan_text(picked.candidate, machine, request, picked.why);
+  layout.decode_threads = options.decode_threads > 0
+                              ? static_cast<int>(options.decode_threads)
+                              : plan::decode_threads(picked.candidate, machine);
+  layout.text = plan_text({picked.candidate, machine, request, picked.why, layout.decode_threads});
   return layout;
 }
 
@@ -230,6 +242,7 @@ base::Result<Layout> choose_layout(const Options& options, base::Log& log) {
   ASSIGN_OR_RETURN(const shm::Placement whole, place_ranks(machine, place));
   for (const std::string& remark : whole.remarks) log.info(remark);
   if (!whole.note.empty()) log.warning(whole.note);
+  ASSIGN_OR_RETURN(auto expert_use, counted_expert_use(options));
   ASSIGN_OR_RETURN(const model::Model model, model::load_model(options.model));
   // Whatever the options leave out, the machine is the one that was measured.
   const std::optional<shm::MachineProfile> profile =
@@ -238,7 +251,8 @@ base::Result<Layout> choose_layout(const Options& options, base::Log& log) {
                         .model = model,
                         .topology = topology,
                         .whole = whole,
-                        .profile = profile ? &*profile : nullptr});
+                        .profile = profile ? &*profile : nullptr,
+                        .expert_use = std::move(expert_use)});
 }
 
 }  // namespace cli

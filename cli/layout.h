@@ -21,6 +21,7 @@ namespace cli {
 struct Layout {
   plan::Strategy strategy = plan::Strategy::kRows;  // inside each group
   int stages = 0;
+  int decode_threads = 0;                   // of a rank; 0: all
   std::vector<shm::Placement> groups = {};  // where the ranks of each go; at least one
   std::string text = {};                    // the plan for people, some lines
 };
@@ -37,6 +38,8 @@ struct LayoutInput {
   const shm::Topology& topology;  // that may be used
   const shm::Placement& whole;    // a rank for each place
   const shm::MachineProfile* profile = nullptr;
+  /// [layers][experts] how often each was chosen; empty: not counted.
+  std::vector<std::vector<double>> expert_use = {};
 };
 base::Result<Layout> choose_layout(const LayoutInput& input);
 

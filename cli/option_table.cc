@@ -211,6 +211,10 @@ std::vector<OptionRow> plan_rows() {
       {"--parallel", "N", "sequences at once", kPlan, &O::parallel, 1, base::kStepSequencesMax},
       {"--depth", "N", "positions before the token that is predicted; 0: 512", kPlan, &O::depth, 0,
        base::kContextMax},
+      {"--expert-use", "FILE",
+       "how often experts were chosen, as numoe status --experts --json prints it; without it all "
+       "equally often",
+       kPlan, &O::expert_use},
       {"--chunk", "N", "positions computed in one step; 0: 256", kPlan, &O::chunk, 0,
        base::kStepColumnsMax},
       {"--kv-type", "TYPE", kKvTypeHelp, kPlan, &O::kv_type, 0, 0, kernels::kKvTypeNames},
@@ -303,6 +307,10 @@ std::vector<OptionRow> cluster_rows() {
        "compute threads of a rank; 0: every core of its node, less one on the first node for the "
        "broker from 4 cores up, and no more than the cgroup's CPU quota",
        kComputes | kProbe | kTopology, &O::threads_per_node, 0, base::kThreadsPerRankMax},
+      {"--decode-threads", "T",
+       "of those of a rank, so many generate tokens; 0: as few as the saved probe says are as fast, "
+       "all without one",
+       kComputes | kWorker, &O::decode_threads, 0, base::kThreadsPerRankMax},
       {"--cpus", "LIST",
        "CPUs that compute, as in 0-3,8, also second threads of cores and slow cores; without it "
        "one of every fast core that is allowed",
@@ -314,8 +322,8 @@ std::vector<OptionRow> cluster_rows() {
        "another machine: XML by lstopo, or hwloc text as in \"package:2 [numa] core:8 pu:2\"",
        kTopology, &O::topology},
       {"--expert-use", "FILE",
-       "with --strategy experts: balance the ranks by how often experts were chosen, as numoe "
-       "status --experts --json prints it",
+       "plan with how often experts were chosen, as numoe status --experts --json prints it, and "
+       "balance the ranks of strategy experts by it",
        kBoth, &O::expert_use},
       {"--isa", "NAME", isa_help(), kBoth, &O::isa, 0, 0, isa_names()},
       {"--kv-type", "TYPE", kKvTypeHelp, kBoth, &O::kv_type, 0, 0, kernels::kKvTypeNames},

@@ -65,6 +65,7 @@ struct Options {
   // The cluster.
   int64_t nodes = 0;             // 0: one rank per NUMA node of this machine
   int64_t threads_per_node = 0;  // 0: every core
+  int64_t decode_threads = 0;    // of a rank; 0: as the plan says
   std::string cpus;  // "0-3,8", OS numbers that compute; empty: chosen (of a worker see below)
   std::string strategy = "auto";
   std::string objective = "latency";  // of strategy auto

@@ -65,25 +65,34 @@ worker::RankHostOptions rank_options(const Options& options) {
   rank.kv_type = kernels::find_kv_type(options.kv_type);
   rank.strategy = plan::find_strategy(options.strategy).value_or(plan::Strategy::kRows);
   rank.stages = static_cast<int>(options.stages);
+  rank.decode_threads = static_cast<int>(options.decode_threads);
   rank.context = options.context;
   rank.sequences = static_cast<int>(options.sequences);
   if (options.chunk > 0) rank.columns_max = static_cast<int>(options.chunk);
   return rank;
 }
 
-base::Status use_expert_counts(const Options& options, worker::RankHostOptions& rank) {
-  if (options.expert_use.empty()) return {};
+base::Result<std::vector<std::vector<double>>> counted_expert_use(const Options& options) {
+  if (options.expert_use.empty()) return std::vector<std::vector<double>>{};
   const auto error = [&](base::Code code, std::string_view why) {
     return base::Error{code, base::cat("--expert-use ", options.expert_use, ": ", why)};
   };
-  if (rank.strategy != plan::Strategy::kExperts)
+  const bool may_be_taken = options.command == Command::kPlan || options.strategy == "auto" ||
+                            options.strategy == plan::strategy_name(plan::Strategy::kExperts);
+  if (!may_be_taken)
     return error(base::Code::kInvalidArgument,
                  "only --strategy experts gives whole experts to ranks; use it, or leave this out");
   const auto text = shm::read_text(options.expert_use);
   if (!text.ok()) return error(text.error().code, text.error().message);
   auto use = expert_use_from_json(*text);
   if (!use.ok()) return error(use.error().code, use.error().message);
-  rank.expert_use = std::move(*use);
+  return use;
+}
+
+base::Status use_expert_counts(const Options& options, worker::RankHostOptions& rank) {
+  ASSIGN_OR_RETURN(auto use, counted_expert_use(options));
+  if (use.empty() || rank.strategy != plan::Strategy::kExperts) return {};
+  rank.expert_use = std::move(use);
   // Workers may start in another directory.
   std::error_code failed;
   const auto path = std::filesystem::absolute(options.expert_use, failed);
@@ -105,6 +114,7 @@ ClusterOptions cluster_options(Context& context, const Layout& layout) {
                          .arena_directory = options.arena_directory};
   cluster.rank.strategy = layout.strategy;
   cluster.rank.stages = layout.stages;
+  cluster.rank.decode_threads = layout.decode_threads;
   cluster.before_loading = [&context](const worker::RankHostOptions& rank) -> base::Status {
     const Options& asked = context.options;
     ASSIGN_OR_RETURN(const model::Model model, model::load_model(asked.model));

@@ -59,6 +59,7 @@ std::vector<std::string> WorkerProcesses::arguments(int rank, const std::string&
   if (!of_all.shares.empty()) add("--shares", join({of_all.shares.begin(), of_all.shares.end()}));
   add("--strategy", plan::strategy_name(of_all.strategy));
   if (of_all.stages > 0) add("--stages", base::cat(of_all.stages));
+  if (of_all.decode_threads > 0) add("--decode-threads", base::cat(of_all.decode_threads));
   if (!of_all.expert_use_path.empty()) add("--expert-use", of_all.expert_use_path);
   add("--isa", of_all.isa);
   if (of_all.kv_type) add("--kv-type", kernels::kv_type_name(*of_all.kv_type));

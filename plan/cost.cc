@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -24,6 +25,15 @@ bool same_piece(const Piece& a, const Piece& b) {
          a.rows == b.rows && a.matrices == b.matrices && a.matrix_bytes == b.matrix_bytes;
 }
 
+/// From counts of choices, of which each token made experts.used, no two alike.
+std::vector<double> chances_of(const std::vector<double>& use, const model::Experts& experts) {
+  const double all = std::accumulate(use.begin(), use.end(), 0.0);
+  if (all <= 0) return {};
+  std::vector<double> chances;
+  for (const double count : use) chances.push_back(std::min(1.0, count * experts.used / all));
+  return chances;
+}
+
 }  // namespace
 
 Replica::Replica(const Question& question, const Plan& plan, std::vector<Rank> ranks)
@@ -43,6 +53,8 @@ Replica::Replica(const Question& question, const Plan& plan, std::vector<Rank> r
   for (size_t layer = 0; layer < model.blocks.size(); layer++) {
     Kind kind{.layer = layer, .count = 1, .block = model.spec.blocks[layer]};
     kind.handed = handed_floats(model.spec, plan, layer);
+    if (kind.block.experts && !question.request.expert_use.empty())
+      kind.chances = chances_of(question.request.expert_use[layer], *kind.block.experts);
     for (size_t r = 0; r < ranks_.size(); r++) {
       kind.pieces.push_back(footprints[r].layers[layer]);
       kind.shares.push_back(plan.ranks[r].blocks[layer]);
@@ -60,7 +72,7 @@ Replica::Replica(const Question& question, const Plan& plan, std::vector<Rank> r
 }
 
 bool Replica::alike(const Kind& kind, const Kind& other) const {
-  if (kind.members != other.members) return false;
+  if (kind.members != other.members || kind.chances != other.chances) return false;
   if (!same_attention(kind.block.attention, other.block.attention)) return false;
   if (kind.block.experts.has_value() != other.block.experts.has_value()) return false;
   for (size_t r = 0; r < ranks_.size(); r++) {

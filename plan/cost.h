@@ -67,8 +67,10 @@ class Replica {
     std::vector<BlockShare> shares = {};          // [ranks]
     HandedFloats handed = {};
     std::vector<size_t> members = {};
+    std::vector<double> chances = {};  // [experts] that a token chooses it; empty: all alike
   };
-  struct Spent;  // of one part of a layer
+  struct Spent;   // of one part of a layer
+  struct Chosen;  // experts of one rank
 
   bool alike(const Kind& kind, const Kind& other) const;
   void add_layer(const Kind& kind, const Load& load, int threads_max, StepCost& cost) const;
@@ -83,6 +85,7 @@ class Replica {
   void add_barrier(StepCost& cost) const;
   Spent spent_on(const Kind& kind, size_t rank, Phase phase, const Load& load,
                  int threads_max) const;
+  Chosen chosen_on(const Kind& kind, size_t rank, double columns) const;
 
   Machine machine_;
   std::vector<Rank> ranks_;

@@ -25,17 +25,25 @@ double distinct_experts(int count, int used, double columns) {
   return count * (1.0 - std::pow(missed, columns));
 }
 
-double experts_in_excess(double chosen, int count, double share, int ranks) {
-  if (ranks < 2 || count < 2) return 0;
+namespace {
+
+/// The same of ranks whose chosen experts vary so much, each.
+double excess_of(double variance, int ranks) {
+  if (ranks < 2) return 0;
   // Expected largest of so many standard normal numbers, which sum to 0 here.
   constexpr std::array<double, 9> kLargest = {0,     0,     0.564, 0.846, 1.029,
                                               1.163, 1.267, 1.352, 1.424};
   const double n = ranks;
   const double largest =
       ranks < 9 ? kLargest[static_cast<size_t>(ranks)] : std::sqrt(2 * std::log(n)) - 0.5;
-  const double spread =
-      std::sqrt(std::max(0.0, chosen * share * (1 - share) * (count - chosen) / (count - 1)));
-  return largest * std::sqrt(n / (n - 1)) * spread;
+  return largest * std::sqrt(n / (n - 1) * std::max(0.0, variance));
+}
+
+}  // namespace
+
+double experts_in_excess(double chosen, int count, double share, int ranks) {
+  if (count < 2) return 0;
+  return excess_of(chosen * share * (1 - share) * (count - chosen) / (count - 1), ranks);
 }
 
 /// What one rank spends in one part of a layer, in seconds.
@@ -45,12 +53,51 @@ struct Replica::Spent {
   double total() const { return std::max(memory, compute); }
 };
 
+/// Which of its experts a rank computes in a step.
+struct Replica::Chosen {
+  double experts = 0;  // distinct ones
+  double columns = 0;  // that meet in each of them
+  double choices = 0;  // of one token
+};
+
+Replica::Chosen Replica::chosen_on(const Kind& kind, size_t r, double columns) const {
+  const model::Experts& experts = *kind.block.experts;
+  const BlockShare& own = kind.shares[r];
+  const auto ranks = own.whole_experts ? static_cast<int>(kind.members.size()) : 1;
+  const double most = own.whole_experts ? static_cast<double>(own.owned.size()) : experts.count;
+  const double share = most / experts.count;
+  if (kind.chances.empty()) {
+    const double distinct = distinct_experts(experts.count, experts.used, columns);
+    const double excess = experts_in_excess(distinct, experts.count, share, ranks);
+    return {std::min(most, distinct * share + excess), columns * experts.used / distinct,
+            experts.used * share};
+  }
+  double distinct = 0, choices = 0, variance = 0;
+  const auto add = [&](double chance) {
+    const double chosen = 1 - std::pow(1 - chance, columns);
+    distinct += chosen;
+    variance += chosen * (1 - chosen);
+    choices += chance;
+  };
+  if (own.whole_experts) {
+    for (const int32_t expert : own.owned) add(kind.chances[static_cast<size_t>(expert)]);
+  } else {
+    std::ranges::for_each(kind.chances, add);
+  }
+  if (distinct <= 0) return {};
+  // Of evenly chosen experts that is what experts_in_excess() counts.
+  variance *= (1 - share) * experts.count / std::max(1, experts.count - 1);
+  return {std::min(most, distinct + excess_of(variance, ranks)), columns * choices / distinct,
+          choices};
+}
+
 Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const Load& load,
                                  int threads_max) const {
   const Rank& rank = ranks_[r];
   const int threads = std::min(rank.threads, threads_max);
-  const auto& experts = kind.block.experts;
   const double columns = static_cast<double>(phase == Phase::kLogits ? load.logits : load.columns);
+  const bool chooses = kind.block.experts && (phase == Phase::kGateUp || phase == Phase::kDown);
+  const Chosen chosen = chooses ? chosen_on(kind, r, columns) : Chosen{};
   Spent spent;
   double units = 0, thread_ns = 0;  // panels dealt to threads; time of one thread for all
   double streamed = 0;              // bytes as if they were read at full bandwidth
@@ -58,13 +105,10 @@ Replica::Spent Replica::spent_on(const Kind& kind, size_t r, Phase phase, const 
     if (piece.phase != phase || piece.matrices == 0) continue;
     double used = static_cast<double>(piece.matrices), each = columns;
     if (piece.chosen) {
-      const double distinct = distinct_experts(experts->count, experts->used, columns);
-      const double share = static_cast<double>(piece.matrices) / experts->count;
-      const int sharers = kind.shares[r].whole_experts ? static_cast<int>(kind.members.size()) : 1;
-      used = std::min(
-          used, distinct * share + experts_in_excess(distinct, experts->count, share, sharers));
-      each = columns * experts->used / distinct;
+      used = chosen.experts;
+      each = chosen.columns;
     }
+    if (used == 0) continue;
     const double weights = used * static_cast<double>(piece.rows * piece.row_length);
     spent.bytes += used * static_cast<double>(piece.matrix_bytes);
     const KernelSpeed& kernel = kernel_speed(machine_, piece.type);
@@ -138,15 +182,13 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
 void Replica::add_outputs(const Kind& kind, const Load& load, int threads_max,
                           StepCost& cost) const {
   if (load.columns <= kRedundantColumns) return;
-  const auto& experts = kind.block.experts;
   double slowest = 0;
   for (const size_t r : kind.members) {
     const int threads = std::min(ranks_[r].threads, threads_max);
     double values = 0, activated = 0;
+    const double choices = kind.block.experts ? chosen_on(kind, r, 1).choices : 0;
     for (const Piece& piece : kind.pieces[r]) {
-      const double used =
-          !piece.chosen ? static_cast<double>(piece.matrices)
-                        : experts->used * static_cast<double>(piece.matrices) / experts->count;
+      const double used = piece.chosen ? choices : static_cast<double>(piece.matrices);
       values += piece.phase == Phase::kLookup ? 0 : used * static_cast<double>(piece.rows);
       if (piece.phase == Phase::kGateUp) activated += used * static_cast<double>(piece.rows) / 2;
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <optional>
 
 #include "base/cat.h"
 #include "base/check.h"
@@ -17,7 +18,7 @@ using base::cat;
 
 constexpr int64_t kDefaultContextMax = 4096;  // as workers have it
 constexpr int64_t kDefaultDepth = 512;
-constexpr double kAsFast = 0.97;    // of the speed with all threads
+constexpr double kAsFast = 0.99;    // of the speed with all threads
 constexpr double kFullNode = 0.97;  // of its memory, where its share has to follow that
 constexpr int kRounds = 6;          // of looking for shares that fit
 
@@ -84,6 +85,7 @@ class Counting {
     return options;
   }
 
+  std::optional<double> expert_imbalance() const;
   std::vector<double> limited_shares(const std::vector<double>& limits) const;
   base::Status move_shares_from_full_nodes();
 
@@ -134,10 +136,35 @@ base::Status Counting::move_shares_from_full_nodes() {
   return {};
 }
 
+// How much more than its share the busiest rank has to do of whole experts, over all layers.
+std::optional<double> Counting::expert_imbalance() const {
+  const auto& use = question_.request.expert_use;
+  if (shape_.strategy != Strategy::kExperts || use.empty()) return std::nullopt;
+  double all = 0, slowest = 0;
+  for (size_t layer = 0; layer < use.size(); layer++) {
+    all += std::accumulate(use[layer].begin(), use[layer].end(), 0.0);
+    double most = 0;
+    for (size_t r = 0; r < nodes_.size(); r++) {
+      double own = 0;
+      for (const int32_t expert : plan_.ranks[r].blocks[layer].owned)
+        own += use[layer][static_cast<size_t>(expert)];
+      most = std::max(most, own / share(r));
+    }
+    slowest += most;
+  }
+  if (all <= 0) return std::nullopt;
+  return slowest / all;
+}
+
 std::vector<std::string> Counting::remarks() const {
   const model::ModelSpec& spec = question_.model.spec;
   std::vector<std::string> out;
   if (nodes_.size() < 2 || spec.blocks.empty() || plan_.has_stages()) return out;
+  if (const auto most = expert_imbalance())
+    out.push_back(
+        cat("experts are dealt out by their counted use: the busiest rank of each layer "
+            "has ",
+            decimal(100 * (*most - 1), 1), " % more choices than its share"));
   const model::Attention& attention = spec.blocks[0].attention;
   int64_t kept = 0;
   double worst = 1;
@@ -190,10 +217,10 @@ std::string limit_text(const Question& question, const StepCost& token,
   return text;
 }
 
-/// The fewest threads a rank with which a step takes hardly longer.
-int fewest_threads(const Replica& replica, const Load& load, int most) {
+/// The fewest threads a rank, from `least` on, with which a step takes hardly longer.
+int fewest_threads(const Replica& replica, const Load& load, int least, int most) {
   const double enough = replica.step(load).time.total() / kAsFast;
-  int low = 1, high = most;
+  int low = least, high = most;
   while (low < high) {
     const int middle = (low + high) / 2;
     if (replica.step_with(load, middle).time.total() <= enough) {
@@ -225,7 +252,8 @@ class Evaluation {
     const Replica replica(question_, counting.plan(), std::move(ranks));
     const Load load{.position = question_.depth()};
     const StepCost token = replica.step(load);
-    const int decode_threads = fewest_threads(replica, load, most);
+    const int alone = fewest_threads(replica, load, 1, most);
+    const int decode_threads = fewest_threads(replica, together(counting.sequences()), alone, most);
     for (size_t r = 0; r < nodes.size(); r++) {
       const MachineNode& node = counting.node(r);
       RankPlan rank{.node = static_cast<int>(nodes[r]),
@@ -253,13 +281,20 @@ class Evaluation {
   Candidate take() { return std::move(out_); }
 
  private:
+  /// One more token of each sequence.
+  Load together(int64_t sequences) const {
+    return {.columns = sequences,
+            .sequences = sequences,
+            .position = question_.depth(),
+            .logits = sequences};
+  }
+
   void add_speeds(const Replica& replica, int64_t sequences, const StepCost& token,
                   const std::vector<size_t>& nodes) {
     const int64_t depth = question_.depth();
     const int64_t columns = std::min<int64_t>(question_.request.chunk, std::max<int64_t>(depth, 1));
     const StepCost chunk = replica.step({.columns = columns, .position = depth / 2, .logits = 0});
-    const StepCost step = replica.step(
-        {.columns = sequences, .sequences = sequences, .position = depth, .logits = sequences});
+    const StepCost step = replica.step(together(sequences));
     const Speed one{1 / token.time.total(), static_cast<double>(columns) / chunk.time.total()};
     out_.all.decode +=
         static_cast<double>(question_.request.parallel) / out_.replicas / step.time.total();

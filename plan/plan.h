@@ -98,9 +98,13 @@ std::vector<Range> split_rows(int64_t total, const std::vector<double>& shares, 
 /// shares, stages or counts that do not fit, a strategy that the model has nothing for.
 base::Result<Plan> split(const model::ModelSpec& spec, const SplitOptions& options);
 
-/// The plan in a few lines for people: what each rank owns of the first layer and of the
-/// vocabulary, which KV heads are kept by more than one rank and what that costs, which ranks own
-/// no head.
+/// Error: kInvalidArgument if counts of choices, [layers][experts], are not of this model.
+base::Status check_expert_use(const model::ModelSpec& spec,
+                              const std::vector<std::vector<double>>& use);
+
+/// The plan in a few lines for people: the layers of each rank where stages have different ones,
+/// what it owns of the first of them, whole experts of the first layer that has any, and rows of
+/// the vocabulary; which KV heads are kept by more than one rank and what that costs.
 std::string describe(const Plan& plan, const model::ModelSpec& spec);
 
 }  // namespace plan

@@ -136,6 +136,17 @@ std::string Candidate::name() const {
   return replicas == 1 ? each : cat(replicas, " replicas of ", each);
 }
 
+int decode_threads(const Candidate& candidate, const Machine& machine) {
+  if (machine.read_origin != Origin::kMeasured || machine.simulated) return 0;
+  int most = 0;
+  bool fewer = false;
+  for (const RankPlan& rank : candidate.ranks) {
+    most = std::max(most, rank.decode_threads);
+    fewer = fewer || rank.decode_threads < rank.threads;
+  }
+  return fewer ? most : 0;
+}
+
 SplitOptions split_options(const Candidate& candidate, const Request& request) {
   SplitOptions options{.strategy = candidate.strategy,
                        .rank_count = candidate.ranks_per_replica(),
@@ -151,6 +162,8 @@ SplitOptions split_options(const Candidate& candidate, const Request& request) {
 base::Result<std::vector<Candidate>> candidates(const model::Model& model, const Machine& machine,
                                                 const Packing& packing, const Request& request) {
   const Question question{model, machine, packing, request};
+  if (!request.expert_use.empty())
+    RETURN_IF_ERROR(check_expert_use(model.spec, request.expert_use));
   std::vector<Candidate> all;
   std::optional<base::Error> refused;
   for (const Shape& shape : shapes_of(question)) {

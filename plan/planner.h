@@ -56,7 +56,8 @@ struct Request {
   int nodes = 0;                          // of all replicas together; 0: as many as serve best
   int replicas = 0;                       // 0: as many as serve best
   std::vector<double> shares = {};        // by rank of a replica; empty: by bandwidth
-  /// [layers][experts] how often each was chosen; empty: equally often.
+  /// [layers][experts] how often each was chosen; empty: equally often. Predictions of all
+  /// strategies go by it, and whole experts are dealt out by it.
   std::vector<std::vector<double>> expert_use = {};
 };
 
@@ -69,8 +70,8 @@ struct RankMemory {
 /// A rank of a candidate.
 struct RankPlan {
   int node = 0;            // index into Machine::nodes
-  int threads = 0;         // of both phases
-  int decode_threads = 0;  // the fewest that decode as fast, within 3 %
+  int threads = 0;         // that compute
+  int decode_threads = 0;  // the fewest that decode as fast as all, within 1 %
   double share = 1;        // of the work of its replica
   RankMemory memory;
   uint64_t node_bytes = 0;     // that its node has to offer
@@ -119,6 +120,10 @@ SplitOptions split_options(const Candidate& candidate, const Request& request);
 /// Errors: kInvalidArgument for wishes that this model or machine has nothing for.
 base::Result<std::vector<Candidate>> candidates(const model::Model& model, const Machine& machine,
                                                 const Packing& packing, const Request& request);
+
+/// So many threads of a rank are to decode; 0: all of them. Fewer only where the bandwidth by
+/// number of threads was measured.
+int decode_threads(const Candidate& candidate, const Machine& machine);
 
 /// The best of them and why.
 struct Choice {

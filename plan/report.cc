@@ -98,8 +98,9 @@ std::string head(const ReportOf& of) {
                   : cat("most tokens for ", request.parallel, " requests together"),
               "; room for ", request.parallel, request.parallel == 1 ? " sequence" : " sequences",
               " of ", question.context(), " positions, KV cache ", request.kv.name, "\n");
-  text += cat("         speeds in tokens/s after ", question.depth(),
-              " positions, prefill of as many\n");
+  text +=
+      cat("         speeds in tokens/s after ", question.depth(), " positions, prefill of as many",
+          request.expert_use.empty() ? "" : "; experts chosen as often as was counted", "\n");
   return text;
 }
 
@@ -138,8 +139,11 @@ std::string ranks_of(const ReportOf& of, const Candidate& candidate) {
     std::string out = cat(decimal(100 * rank.share, 1), " % of ",
                           candidate.replicas > 1 ? "a replica" : "the work", ", ", rank.threads,
                           rank.threads == 1 ? " thread" : " threads");
-    if (rank.decode_threads < rank.threads)
+    if (decode_threads(candidate, of.machine) > 0) {
+      out += cat(", of which ", rank.decode_threads, " decode");
+    } else if (rank.decode_threads < rank.threads) {
       out += cat(" (decode is as fast with ", rank.decode_threads, ")");
+    }
     out += cat(", ", gib(rank.memory.total()), " GiB");
     if (rank.node_bytes > 0) out += cat(" of ", gib(rank.node_bytes));
     return out + cat(": weights ", gib(rank.memory.weights), ", KV ", gib(rank.memory.kv),

@@ -168,20 +168,7 @@ base::Status check(const model::ModelSpec& spec, const SplitOptions& options,
   const auto has_experts = [](const model::Block& block) { return block.experts.has_value(); };
   if (std::none_of(spec.blocks.begin(), spec.blocks.end(), has_experts))
     return invalid("this model has no experts to split; use another strategy");
-  if (options.expert_use.empty()) return {};
-  bool fits = options.expert_use.size() == spec.blocks.size();
-  for (size_t layer = 0; fits && layer < spec.blocks.size(); layer++) {
-    const auto& experts = spec.blocks[layer].experts;
-    const auto& use = options.expert_use[layer];
-    fits = use.size() == static_cast<size_t>(experts ? experts->count : 0) &&
-           std::all_of(use.begin(), use.end(), [](double n) { return n >= 0 && std::isfinite(n); });
-  }
-  if (!fits) {
-    return invalid(
-        "the counts of expert use are not of this model: layers or experts are others; take them "
-        "from a server that runs it");
-  }
-  return {};
+  return options.expert_use.empty() ? base::Status() : check_expert_use(spec, options.expert_use);
 }
 
 // All ranks share every layer.
@@ -226,6 +213,21 @@ void split_stages(const model::ModelSpec& spec, const SplitOptions& options,
 }
 
 }  // namespace
+
+base::Status check_expert_use(const model::ModelSpec& spec,
+                              const std::vector<std::vector<double>>& use) {
+  bool fits = use.size() == spec.blocks.size();
+  for (size_t layer = 0; fits && layer < spec.blocks.size(); layer++) {
+    const auto& experts = spec.blocks[layer].experts;
+    const std::vector<double>& own = use[layer];
+    fits = own.size() == static_cast<size_t>(experts ? experts->count : 0) &&
+           std::all_of(own.begin(), own.end(), [](double n) { return n >= 0 && std::isfinite(n); });
+  }
+  if (fits) return {};
+  return invalid(
+      "the counts of expert use are not of this model: layers or experts are others; take them "
+      "from a server that runs it");
+}
 
 base::Result<Plan> split(const model::ModelSpec& spec, const SplitOptions& options) {
   if (options.rank_count < 1 || options.rank_count > base::kRanksMax) {

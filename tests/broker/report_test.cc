@@ -252,6 +252,43 @@ TEST(MergedStats, AreSums) {
   EXPECT_EQ(all.waits_per_layer, 3);
   EXPECT_EQ(all.kv_blocks_used, 3);
   EXPECT_EQ(all.kv_block_count, 16);
+  EXPECT_TRUE(all.expert_use.empty());
+}
+
+using Use = std::vector<proto::LayerUse>;
+
+Use merged_use(const Use& one, const Use& other) {
+  return merged(std::vector<proto::StatsReply>{{.expert_use = one}, {.expert_use = other}})
+      .expert_use;
+}
+
+TEST(MergedStats, AddTheChoicesOfReplicas) {
+  const Use dense_first = {{}, {.choices = {3, 0, 5}, .owners = {0, 1, 0}}};
+  EXPECT_EQ(merged_use(dense_first, dense_first),
+            (Use{{}, {.choices = {6, 0, 10}, .owners = {0, 1, 0}}}));
+  EXPECT_EQ(merged_use(dense_first, {}), dense_first) << "the other one has told nothing yet";
+  EXPECT_EQ(merged_use({}, dense_first), dense_first);
+  // Layers that one leader does not compute are told by the other.
+  EXPECT_EQ(merged_use({{.choices = {1, 2}}, {}}, {{}, {.choices = {4, 8}}}),
+            (Use{{.choices = {1, 2}}, {.choices = {4, 8}}}));
+  EXPECT_EQ(
+      merged_use({{.choices = {1, 2}, .owners = {0, 1}}}, {{.choices = {4, 8}, .owners = {1, 0}}}),
+      (Use{{.choices = {5, 10}}}))
+      << "each replica has dealt them out by its own counts";
+  EXPECT_EQ(merged_use({{.choices = {1}}}, {{.choices = {1, 1}}}), (Use{{.choices = {2, 1}}}));
+}
+
+TEST(ExpertsPage, TellsEveryGroupAndLayer) {
+  EXPECT_EQ(experts_page({}).body, R"({"object":"expert_use","groups":[]})");
+  ServerStatus server;
+  server.groups.resize(2);
+  server.groups[0].stats.expert_use = {{}, {.choices = {7, uint64_t{1} << 40}, .owners = {1, 0}}};
+  const Response page = experts_page(server);
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.body, R"({"object":"expert_use","groups":[{"group":0,"layers":[)"
+                       R"({"layer":0,"choices":[],"owners":null},)"
+                       R"({"layer":1,"choices":[7,1099511627776],"owners":[1,0]}]},)"
+                       R"({"group":1,"layers":[]}]})");
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/cat.h"
 #include "cli/place.h"
 
@@ -24,8 +26,11 @@ class LayoutTest : public testing::Test {
     ASSIGN_OR_RETURN(const Machine machine, read_machine(source));
     ASSIGN_OR_RETURN(const shm::Placement whole,
                      place_ranks(machine, {.nodes = static_cast<int>(options_.nodes)}));
-    return choose_layout(
-        {.options = options_, .model = *model_, .topology = machine.whole, .whole = whole});
+    return choose_layout({.options = options_,
+                          .model = *model_,
+                          .topology = machine.whole,
+                          .whole = whole,
+                          .expert_use = use_});
   }
   Layout layout(const std::string& source) {
     auto layout = chosen(source);
@@ -47,6 +52,7 @@ class LayoutTest : public testing::Test {
 
   Options options_;
   std::optional<model::Model> model_;
+  std::vector<std::vector<double>> use_;
 };
 
 using Nodes = std::vector<std::vector<int>>;
@@ -104,6 +110,37 @@ TEST_F(LayoutTest, SimulatedNodesAreRowsAsEver) {
   const Layout simulated = layout(kTwoSockets);
   EXPECT_EQ(nodes(simulated), (Nodes{{-1, -1, -1, -1}}));
   EXPECT_EQ(simulated.strategy, plan::Strategy::kRows);
+}
+
+TEST_F(LayoutTest, CountedUseOfExpertsIsPlannedWith) {
+  for (const model::Block& block : model_->spec.blocks) {
+    use_.emplace_back(static_cast<size_t>(block.experts->count), 0.0);
+    use_.back()[3] = use_.back()[5] = 70;
+  }
+  options_.strategy = "experts";
+  const Layout balanced = layout(kTwoSockets);
+  EXPECT_TRUE(says(balanced,
+                   "experts are dealt out by their counted use: the busiest rank of each "
+                   "layer has 0.0 % more"))
+      << balanced.text;
+  // One expert that always is chosen and one of all others: nothing balances that.
+  for (std::vector<double>& layer : use_) std::ranges::fill(layer, 2.0), layer[3] = 60;
+  const Layout uneven = layout(kTwoSockets);
+  EXPECT_FALSE(says(uneven, "has 0.0 % more")) << uneven.text;
+  EXPECT_TRUE(says(uneven, "by their counted use")) << uneven.text;
+  // Also where the planner is free, and where no rank has whole experts.
+  options_.strategy = "auto";
+  EXPECT_TRUE(says(layout(kTwoSockets), "the counts of --expert-use are in this prediction"))
+      << layout(kTwoSockets).text;
+  options_.objective = "throughput";
+  options_.parallel = 16;
+  const std::string hot = layout(kTwoSockets).text;
+  use_.clear();
+  EXPECT_NE(layout(kTwoSockets).text, hot);
+  use_.resize(1);
+  const auto foreign = chosen(kTwoSockets);
+  ASSERT_FALSE(foreign.ok());
+  EXPECT_NE(foreign.error().message.find("are not of this model"), std::string::npos);
 }
 
 TEST_F(LayoutTest, ARunHasOneGroup) {

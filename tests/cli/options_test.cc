@@ -175,7 +175,8 @@ TEST(Options, OtherCommands) {
   EXPECT_TRUE(good({"inspect", "m", "--json"}).json);
   const Options worker =
       good({"worker", "m", "--rank=1", "--ranks=2", "--group=g", "--endpoint=e", "--incarnation=9",
-            "--os-node=-1", "--cpus=-1,3", "--shares=3,1", "--oversubscribed"});
+            "--os-node=-1", "--cpus=-1,3", "--shares=3,1", "--decode-threads=2",
+            "--oversubscribed"});
   EXPECT_EQ(worker.command, Command::kWorker);
   EXPECT_EQ(worker.rank, 1);
   EXPECT_EQ(worker.ranks, 2);
@@ -183,6 +184,7 @@ TEST(Options, OtherCommands) {
   EXPECT_EQ(worker.os_node, -1);
   EXPECT_EQ(worker.cpus, "-1,3");
   EXPECT_EQ(worker.shares, "3,1");
+  EXPECT_EQ(worker.decode_threads, 2);
   EXPECT_TRUE(worker.oversubscribed);
 }
 

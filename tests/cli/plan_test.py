@@ -76,6 +76,22 @@ class Plan(unittest.TestCase):
             hosts.write_text("[host box]\nmemory = 3\n")
             self.assertIn("line 1: host box has no topology", plan("--shape", "kimi-k2", "--hosts", hosts).stderr)
 
+    def test_counts_of_experts_are_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            counts = Path(folder) / "use.json"
+            # OLMoE: 16 layers, 64 experts, 8 of them for a token.
+            layer = {"choices": [40] * 8 + [0] * 56, "owners": None}
+            counts.write_text(json.dumps({"object": "expert_use", "groups": [{"layers": [layer] * 16}]}))
+            shape = ("--shape", "olmoe-1b-7b", "--type", "q8_0", "--topology", SOCKETS, "--parallel", 16)
+            even, hot = self.answer(*shape), self.answer(*shape, "--expert-use", counts)
+            speeds = [{one["name"]: one["all"]["decode"] for one in document["candidates"]} for document in (even, hot)]
+            self.assertEqual(speeds[0].keys(), speeds[1].keys())
+            for name, speed in speeds[0].items():
+                self.assertGreater(speeds[1][name], speed, name)
+            self.assertIn("chosen as often as was counted", plan(*shape, "--expert-use", counts).stdout)
+            self.assertIn("are not of this model", plan("--shape", "kimi-k2", "--expert-use", counts).stderr)
+            self.assertIn("use.json: ", plan(*shape, "--expert-use", Path(folder) / "missing-use.json").stderr)
+
     def test_this_machine(self):
         document = self.answer("--shape", "olmoe-1b-7b", "--nodes", 2)
         self.assertEqual(len(document["candidates"][0]["ranks"]), 2)

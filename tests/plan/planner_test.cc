@@ -301,6 +301,111 @@ TEST(Cost, ExpertsAreCountedTogether) {
   EXPECT_EQ(experts_in_excess(8, 128, 1, 1), 0);
 }
 
+std::vector<std::vector<double>> counted(const model::ModelSpec& spec, auto count_of) {
+  std::vector<std::vector<double>> use;
+  for (const model::Block& block : spec.blocks) {
+    use.emplace_back();
+    for (int e = 0; block.experts && e < block.experts->count; e++)
+      use.back().push_back(count_of(e));
+  }
+  return use;
+}
+
+// So few threads that fewer are slower; the planner goes by them only where it knows the curve.
+TEST(Planner, DecodesWithTheFewestThreadsThatAreAsFast) {
+  const model::Model model = plan_test::preset("qwen3-30b-a3b", "q8_0", 8);
+  Machine machine = plan_test::machine({.topology = plan_test::kOneSocket, .gb_per_s = {300}});
+  for (const int parallel : {1, 8}) {
+    SCOPED_TRACE(parallel);
+    const Request request{.parallel = parallel};
+    const Candidate all = plans(model, machine, request)[0];
+    const int fewest = all.ranks[0].decode_threads;
+    ASSERT_LT(fewest, all.ranks[0].threads);
+    const auto with = [&](int threads) {
+      Machine smaller = machine;
+      smaller.nodes[0].threads = threads;
+      return plans(model, smaller, request)[0];
+    };
+    EXPECT_GT(with(fewest).one.decode, 0.985 * all.one.decode);
+    EXPECT_GT(with(fewest).all.decode, 0.985 * all.all.decode);
+    EXPECT_LT(with(fewest).one.prefill, all.one.prefill) << "prompts want every thread";
+    EXPECT_TRUE(with(fewest - 1).one.decode < 0.995 * all.one.decode ||
+                with(fewest - 1).all.decode < 0.995 * all.all.decode);
+    machine.read_origin = Origin::kGiven;
+    EXPECT_EQ(decode_threads(all, machine), 0);
+    machine.read_origin = Origin::kMeasured;
+    EXPECT_EQ(decode_threads(all, machine), fewest);
+    machine.simulated = true;
+    EXPECT_EQ(decode_threads(all, machine), 0) << "parts of a node share its memory";
+    machine.simulated = false;
+  }
+}
+
+TEST(ExpertUse, EvenCountsPredictAsNoneDo) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 6; round++) {
+    const Shaped& shaped = kShapes[static_cast<size_t>(round)];
+    const model::Model model = plan_test::preset(shaped.preset, shaped.type, 4);
+    const Machine machine = random_machine(random);
+    Request request{.parallel = 5};
+    const auto without = plans(model, machine, request);
+    request.expert_use = counted(model.spec, [](int) { return 17.0; });
+    const auto with = plans(model, machine, request);
+    EXPECT_EQ(with.size(), without.size());
+    EXPECT_GT(compare(without, with,
+                      [](const Candidate& a, const Candidate& b) {
+                        EXPECT_NEAR(a.one.decode / b.one.decode, 1, 1e-9);
+                        EXPECT_NEAR(a.all.decode / b.all.decode, 1, 1e-9);
+                        EXPECT_NEAR(a.one.prefill / b.one.prefill, 1, 1e-9);
+                      }),
+              0);
+    // Without a single choice nothing is known.
+    request.expert_use = counted(model.spec, [](int) { return 0.0; });
+    EXPECT_NEAR(plans(model, machine, request)[0].one.decode / without[0].one.decode, 1, 1e-9);
+  }
+}
+
+// Many tokens that want the same few experts read less; a rank that has one of them and seven that
+// have none are less balanced than chance is.
+TEST(ExpertUse, HotExpertsAreCounted) {
+  const model::Model model = plan_test::preset("mixtral-8x7b", "q4_k", 4);
+  const Machine machine =
+      plan_test::machine({.topology = plan_test::kEightSockets, .gb_per_s = {100}});
+  Request request{.parallel = 8, .nodes = 8, .replicas = 1};
+  const auto even = plans(model, machine, request);
+  request.expert_use = counted(model.spec, [](int e) { return e < 2 ? 500.0 : 0.0; });
+  const auto hot = plans(model, machine, request);
+  const Candidate *rows = find(even, "rows over 8"), *hot_rows = find(hot, "rows over 8");
+  ASSERT_TRUE(rows != nullptr && hot_rows != nullptr);
+  EXPECT_NEAR(hot_rows->one.decode / rows->one.decode, 1, 1e-9) << "a token chooses two either way";
+  EXPECT_GT(hot_rows->all.decode, 1.2 * rows->all.decode);
+  const Candidate *whole = find(even, "experts over 8"), *hot_whole = find(hot, "experts over 8");
+  ASSERT_TRUE(whole != nullptr && hot_whole != nullptr);
+  EXPECT_LT(hot_whole->one.decode, whole->one.decode);
+  EXPECT_EQ(hot_whole->remarks.front(),
+            "experts are dealt out by their counted use: the busiest rank of each layer has 300.0 "
+            "% more choices than its share");
+  // The plan that is made of it is the one that was counted.
+  const auto plan = split(model.spec, split_options(*hot_whole, request));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->ranks[0].blocks[0].owned, std::vector<int32_t>{0});
+}
+
+TEST(ExpertUse, OfAnotherModelIsRefusedByEveryStrategy) {
+  const model::Model model = plan_test::preset("olmoe-1b-7b", "q4_k", 2);
+  const Machine machine = plan_test::machine({.topology = plan_test::kGenoaNps1});
+  Request request;
+  for (const auto strategy : {Strategy::kRows, Strategy::kExperts, Strategy::kLayers}) {
+    request.strategy = strategy;
+    request.expert_use = counted(model.spec, [](int) { return 1.0; });
+    EXPECT_TRUE(candidates(model, machine, plan_test::packing(), request).ok());
+    request.expert_use.back().pop_back();
+    const auto refused = candidates(model, machine, plan_test::packing(), request);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("are not of this model"), std::string::npos);
+  }
+}
+
 TEST(Machine, ReadsAlongItsCurve) {
   MachineNode node{.threads = 8, .read = {{1, 20}, {4, 80}, {8, 100}}};
   EXPECT_DOUBLE_EQ(read_gb_per_s(node, 1), 20);

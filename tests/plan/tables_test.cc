@@ -53,6 +53,26 @@ TEST(PlanTables, GptOssOnUnevenHosts) {
                                             machine_of({large, small}), {.parallel = 1}));
 }
 
+TEST(PlanTables, SlicesOfEveryStrategy) {
+  const model::Model model =
+      plan_test::preset("glm-4.5-air", "q4_k", 6);  // the first layer is dense
+  const auto slices = [&](const SplitOptions& options) {
+    const auto plan = split(model.spec, options);
+    return plan.ok() ? describe(*plan, model.spec) : plan.error().message;
+  };
+  std::vector<std::vector<double>> use;
+  for (const model::Block& block : model.spec.blocks) {
+    use.emplace_back();
+    for (int e = 0; block.experts && e < block.experts->count; e++)
+      use.back().push_back(1 + 37 * e % 64);
+  }
+  expect_table("glm-4.5-air-slices",
+               slices({.rank_count = 3, .shares = {2, 1, 1}}) +
+                   slices({.strategy = Strategy::kExperts, .rank_count = 2}) +
+                   slices({.strategy = Strategy::kExperts, .rank_count = 3, .expert_use = use}) +
+                   slices({.strategy = Strategy::kLayers, .rank_count = 4, .stages = 2}));
+}
+
 TEST(PlanTables, EveryMachineGetsAPlan) {
   const model::Model model = plan_test::preset("qwen3-30b-a3b", "q4_k");
   const struct {

@@ -214,6 +214,10 @@ TEST(Envelope, RequestsAboutRequestsComeBackEqual) {
   EXPECT_EQ(stats.sample_ns, 17u);
   EXPECT_EQ(stats.weight_bytes, 18u);
   EXPECT_EQ(stats.threads, 19);
+  EXPECT_TRUE(stats.expert_use.empty());
+  const std::vector<LayerUse> use = {
+      {}, {.choices = {0, ~uint64_t{0}}}, {.choices = {3, 4}, .owners = {base::kRanksMax - 1, 0}}};
+  EXPECT_EQ(std::get<StatsReply>(round_trip(StatsReply{.expert_use = use})).expert_use, use);
 }
 
 TEST(Envelope, ChunksComeBackEqual) {
@@ -362,6 +366,38 @@ TEST(Envelope, WhatAPeerCouldSendWronglyIsRefusedByName) {
       "position_count"));
   EXPECT_TRUE(contains(refusal_after(score, [](auto& raw) { raw.clear_score_chunk(); }),
                        "without a message"));
+}
+
+TEST(Envelope, CountsOfExpertsHaveLimits) {
+  const auto refused = [](auto change) {
+    return refusal_after(StatsReply{.expert_use = {{.choices = {1, 2}, .owners = {0, 1}}}},
+                         [&](auto& raw) { change(*raw.mutable_stats_reply()); });
+  };
+  const auto layers = [](int count) {
+    return [count](wire::StatsReply& stats) {
+      while (stats.expert_use_size() < count) stats.add_expert_use();
+    };
+  };
+  const auto experts = [](int count) {
+    return [count](wire::StatsReply& stats) {
+      stats.mutable_expert_use(0)->clear_owners();
+      while (stats.expert_use(0).choices_size() < count)
+        stats.mutable_expert_use(0)->add_choices(1);
+    };
+  };
+  EXPECT_TRUE(contains(refused(layers(base::kLayersMax + 1)), "expert_use of 1025 layers"));
+  EXPECT_TRUE(contains(refused(experts(base::kExpertsMax + 1)), "1025 experts and 0 owners"));
+  EXPECT_TRUE(
+      contains(refused([](wire::StatsReply& stats) { stats.mutable_expert_use(0)->add_owners(1); }),
+               "2 experts and 3 owners"));
+  EXPECT_TRUE(contains(refused([](wire::StatsReply& stats) {
+                         stats.mutable_expert_use(0)->set_owners(1, base::kRanksMax);
+                       }),
+                       "owners"));
+  // As many as are allowed arrive.
+  std::vector<LayerUse> most(base::kLayersMax);
+  most[0].choices.assign(base::kExpertsMax, 1);
+  EXPECT_EQ(std::get<StatsReply>(round_trip(StatsReply{.expert_use = most})).expert_use, most);
 }
 
 TEST(Envelope, NodeIdsHaveALimit) {
