@@ -205,5 +205,5 @@ if __name__ == "__main__":
     if "--inside" in sys.argv:
         sys.argv.remove("--inside")
         MAY_MOUNT = True
-    BINARY = sys.argv.pop(1)
+    BINARY = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)  # tells why a test was skipped

@@ -164,12 +164,10 @@ def pinned(pids):
 class Memory(unittest.TestCase):
     """A model that needs 60 % of what the cgroup may use."""
 
-    OPTIONS = ("--nodes", 1, "--threads-per-node", 1, "--ctx", 32768)
+    OPTIONS = ("--nodes", 1, "--threads-per-node", 1, "--ctx", 98304)
 
     def setUp(self):
         self.group = Cgroup(self, "memory")
-        self.folder = Path(tempfile.mkdtemp(prefix="numoe-test-", dir="/dev/shm"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         with self.run_in((), self.tmpfs("size=1m")) as run:
             run.finish()
             [need] = re.findall(r"the model needs (\d+)\.\d MiB", run.stderr())
@@ -204,13 +202,13 @@ class Memory(unittest.TestCase):
 
     def test_no_more_than_the_cgroup_leaves_is_refused_with_its_limit(self):
         self.group.grant_memory(self.need + MIB)
-        text = self.refused(self.folder)
+        text = self.refused(self.tmpfs(f"size={self.need * 2}"))
         self.assertRegex(text, r"the model needs .*limit of .* leaves .*" + Cgroup.MEMORY_FILES[True])
         self.assertIn("docker run --memory", text)
 
     def test_enough_serves_and_nobody_is_killed(self):
         self.group.grant_memory(self.need * 10 // 6)
-        with self.run_in(self.group.prefix, self.folder) as run:
+        with self.run_in(self.group.prefix, self.tmpfs(f"size={self.need * 2}")) as run:
             self.assertEqual(run.finish(), 0, run.stderr())
             self.assertEqual(run.leftovers(), [])
 
