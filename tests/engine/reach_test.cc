@@ -134,24 +134,28 @@ TEST(Reach, APoolOfNearBlocksGivesTheSameBits) {
   }
   model.spec.blocks[1].attention.reach = model::Reach::kAll;
   const std::vector<int32_t> tokens = some_tokens(700);
-  LocalRanksOptions options{.ranks = 2, .context = 704, .columns_max = 48, .kv_blocks = 11};
-  auto all = LocalRanks::start(model, options);
-  ASSERT_TRUE(all.ok()) << all.error().message;
-  const auto expected = batched_logits(**all, tokens);
-  options.near_blocks = 4;
-  options.near_span = 100;
-  options.threads = 2;
-  auto few = LocalRanks::start(model, options);
-  ASSERT_TRUE(few.ok()) << few.error().message;
-  const auto got = batched_logits(**few, tokens);
-  ASSERT_EQ(got.size(), tokens.size());
-  ASSERT_EQ(expected.size(), tokens.size());
-  for (size_t p = 0; p < tokens.size(); p++) ASSERT_TRUE(same_bits(got[p], expected[p])) << p;
-  const auto bytes = [&](KvCounts counts) {
-    const auto plan = plan::split(model.spec, {});
-    return kv_pool_bytes(model.spec, plan->ranks[0], kernels::KvType::kF16, counts);
-  };
-  EXPECT_EQ(bytes({.blocks = 11, .near = 4}) * 33, bytes({.blocks = 11}) * 19);
+  for (const auto type : {kernels::KvType::kF16, kernels::KvType::kQ8_0}) {
+    SCOPED_TRACE(kernels::kv_type_name(type));
+    LocalRanksOptions options{
+        .ranks = 2, .kv_type = type, .context = 704, .columns_max = 48, .kv_blocks = 11};
+    auto all = LocalRanks::start(model, options);
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    const auto expected = batched_logits(**all, tokens);
+    options.near_blocks = 4;
+    options.near_span = 100;
+    options.threads = 2;
+    auto few = LocalRanks::start(model, options);
+    ASSERT_TRUE(few.ok()) << few.error().message;
+    const auto got = batched_logits(**few, tokens);
+    ASSERT_EQ(got.size(), tokens.size());
+    ASSERT_EQ(expected.size(), tokens.size());
+    for (size_t p = 0; p < tokens.size(); p++) ASSERT_TRUE(same_bits(got[p], expected[p])) << p;
+    const auto bytes = [&](KvCounts counts) {
+      const auto plan = plan::split(model.spec, {});
+      return kv_pool_bytes(model.spec, plan->ranks[0], type, counts);
+    };
+    EXPECT_EQ(bytes({.blocks = 11, .near = 4}) * 33, bytes({.blocks = 11}) * 19);
+  }
 }
 
 // The last layer has no rope and a temperature. Nothing that it attends to depends on that, so at
