@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "model/synth.h"
+#include "tests/engine/edited_files.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/local_ranks.h"
 #include "tests/model/gguf_builder.h"
@@ -17,28 +18,6 @@ namespace {
 
 using model_test::GgufFile;
 using model_test::TemporaryFolder;
-
-base::Result<Logits> run_file(GgufFile file, const std::vector<int32_t>& tokens,
-                              const LocalRanksOptions& options) {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("model.gguf");
-  model_test::write_bytes(path, file.image().bytes);
-  ASSIGN_OR_RETURN(const model::Model model, model::load_model(path));
-  ASSIGN_OR_RETURN(auto ranks, LocalRanks::start(model, options));
-  return ranks->forward(tokens);
-}
-
-void expect_equal_logits(const base::Result<Logits>& a, const base::Result<Logits>& b) {
-  ASSERT_TRUE(a.ok()) << a.error().message;
-  ASSERT_TRUE(b.ok()) << b.error().message;
-  ASSERT_EQ(a->positions.size(), b->positions.size());
-  for (size_t p = 0; p < a->positions.size(); p++) {
-    ASSERT_EQ(std::memcmp(a->positions[p].data(), b->positions[p].data(),
-                          a->positions[p].size() * sizeof(float)),
-              0)
-        << "position " << p;
-  }
-}
 
 void scale(std::span<float> values, float factor) {
   for (float& value : values) value *= factor;
