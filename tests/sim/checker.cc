@@ -7,8 +7,9 @@
 
 namespace sim {
 
-Checker::Checker(const Scenario& scenario)
+Checker::Checker(const Scenario& scenario, Sees sees)
     : scenario_(scenario),
+      sees_(sees),
       model_{scenario.runner, scenario.leader.token_count},
       groups_break_(scenario.groups_break()) {}
 
@@ -188,7 +189,7 @@ void Checker::check_error(const Open& open, const base::Error& error) {
   if (error.code == open.doomed) return;
   // The leader has room for fewer requests than the broker thinks.
   if (error.code == base::Code::kUnavailable) return;
-  if (!stopping_ && scenario_.broker.replay && open.generate) {
+  if (!stopping_ && scenario_.broker.replay && open.generate && sees_ == Sees::kBoth) {
     counts.given_up++;
     if (!open.suspicion.may_be_given_up(open.tokens))
       fail(base::cat("a request that may go on was ended: ", error.message));
@@ -256,6 +257,7 @@ void Checker::on_broker(const broker::Broker& broker) {
   if (broker.live_requests() > scenario_.broker.requests_max)
     fail(base::cat("the broker has ", broker.live_requests(), " requests, at most ",
                    scenario_.broker.requests_max, " are allowed"));
+  if (sees_ != Sees::kBoth) return;
   if (static_cast<size_t>(broker.live_requests()) != open_.size())
     fail(base::cat("the broker has ", broker.live_requests(), " requests, its clients ",
                    open_.size()));

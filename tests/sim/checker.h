@@ -32,7 +32,10 @@ struct Counts {
 
 class Checker {
  public:
-  explicit Checker(const Scenario& scenario);
+  /// With several groups behind a router one checker sees the requests, and one for each group its
+  /// broker, which knows them by other ids.
+  enum class Sees { kBoth, kRequests, kBroker };
+  explicit Checker(const Scenario& scenario, Sees sees = Sees::kBoth);
 
   const std::optional<std::string>& failure() const { return failure_; }
   void fail(std::string sentence);
@@ -91,6 +94,7 @@ class Checker {
   void check_error(const Open& open, const base::Error& error);
 
   const Scenario& scenario_;
+  const Sees sees_;
   const OracleModel model_;
   bool stopping_ = false, groups_break_ = false;
   std::optional<std::string> failure_;
