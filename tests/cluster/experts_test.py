@@ -67,6 +67,11 @@ class ExpertUse(unittest.TestCase):
                 other, stats = self.story(*options, "--expert-use", counts, "--stats")
                 self.assertEqual(other, text, options)
                 self.assertRegex(stats, r"(?m)^experts: +most used is \d+ of layer \d")
+                self.assertIn("experts are dealt out by their counted use", stats)
+                self.assertRegex(stats, r"rank 1: .*whole experts of layer 0: \d")
+            other, stats = self.story("--nodes", 2, "--expert-use", counts, "--stats")  # the planner may choose
+            self.assertEqual(other, text)
+            self.assertIn("the counts of --expert-use are in this prediction; no rank has whole experts", stats)
 
     def test_rows_are_counted_alike(self):
         def choices(*options):

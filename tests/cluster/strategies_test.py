@@ -39,6 +39,16 @@ class Strategies(unittest.TestCase):
         for options in (LAYERS, (*LAYERS, *ZMQ), STAGES, (*STAGES, *ZMQ), EXPERTS, (*EXPERTS, *ZMQ)):
             self.assertEqual(told(*options), text, options)
 
+    def test_fewer_threads_may_decode(self):
+        story = ("run", MODEL, "-p", PROMPT, "-n", 30, "--seed", 5)
+        text = self.output(*story, "--nodes", 1)
+        for nodes in (1, 2):
+            with Run(BINARY, *story, "--nodes", nodes, "--threads-per-node", 3, "--decode-threads", 1, "--stats") as run:
+                self.assertEqual(run.finish(), 0, run.stderr())
+                self.assertEqual(run.stdout(), text)
+                self.assertEqual(run.stderr().count(", 1 threads in the last step"), nodes, run.stderr())
+                self.assertIn("3 (1 decode)", run.stderr())
+
     def test_logits_are_equal_byte_for_byte(self):
         for name in ("llama4-f16", "deepseek2-v3-mla-f16"):
             path = GOLDEN / f"{name}.gguf"
