@@ -308,8 +308,8 @@ std::vector<OptionRow> cluster_rows() {
        "broker from 4 cores up, and no more than the cgroup's CPU quota",
        kComputes | kProbe | kTopology, &O::threads_per_node, 0, base::kThreadsPerRankMax},
       {"--decode-threads", "T",
-       "of those of a rank, so many generate tokens; 0: as few as the saved probe says are as fast, "
-       "all without one",
+       "so many of a rank's threads generate tokens; 0: the fewest that are as fast by the saved "
+       "probe, all without one",
        kComputes | kWorker, &O::decode_threads, 0, base::kThreadsPerRankMax},
       {"--cpus", "LIST",
        "CPUs that compute, as in 0-3,8, also second threads of cores and slow cores; without it "
