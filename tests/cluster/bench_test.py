@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`numoe bench` from the outside: formats, fields that agree with each other, refusals; bench/compare.py.
+"""`numoe bench` from the outside: formats, fields that agree with each other, refusals; bench/compare.py and models.py.
 
 Usage: bench_test.py path/to/numoe
 """
@@ -93,6 +93,15 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for part in ("numoe 1x2 / itself", "numoe 2x1 / numoe 1x2", "busy process on CPU", "allowed by what"):
             self.assertIn(part, done.stdout)
+
+    def test_models_prints_tables_and_reasons(self):
+        done = subprocess.run([sys.executable, str(ROOT / "bench" / "models.py"), BINARY, str(MODEL.parent), "--depths",
+                               "64,1000", "--generated", "4", "--repetitions", "1", "--threads", "1"],
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\| qwen3moe \| 3 MB \| 64 \| [0-9.]+ ")
+        self.assertRegex(done.stdout, r"\| pp64 \| [0-9.]+ \| – \|")
+        self.assertIn("depth 1000: the model's context is 512", done.stdout)
 
 
 if __name__ == "__main__":
