@@ -15,10 +15,11 @@ namespace {
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kHighest = std::numeric_limits<float>::max();
 
-/// Finite, so that no later difference or product is NaN.
+/// Finite, so that no later difference or product is NaN. Without branches: a loop over all logits
+/// becomes one over vectors.
 float clamped(float logit) {
-  if (!(logit > kLowest)) return kLowest;  // also NaN
-  return std::min(logit, kHighest);
+  const float bounded = logit > kLowest ? logit : kLowest;  // also NaN
+  return bounded < kHighest ? bounded : kHighest;
 }
 
 base::Error bad(const char* field, auto value, const char* rule) {
@@ -67,12 +68,14 @@ base::Result<void> check(const SamplingParams& params, int64_t vocabulary) {
 }
 
 Sampler::Sampler(int64_t token_count, int64_t vocabulary)
-    : token_count_(token_count), vocabulary_(vocabulary) {
+    : ops_(*kernels::find_ops("auto")),
+      token_count_(token_count),
+      vocabulary_(vocabulary),
+      counts_(static_cast<size_t>(token_count)),
+      ranking_(token_count),
+      weights_(static_cast<size_t>(token_count)) {
   CHECK(1 <= token_count && token_count <= vocabulary, "token_count ", token_count, ", vocabulary ",
         vocabulary);
-  CHECK(vocabulary <= std::numeric_limits<int32_t>::max(), "ids are 32 bits");
-  counts_.resize(static_cast<size_t>(token_count));
-  candidates_.resize(static_cast<size_t>(token_count));
 }
 
 int32_t Sampler::sample(std::span<const float> logits, const SamplingParams& params,
@@ -81,46 +84,23 @@ int32_t Sampler::sample(std::span<const float> logits, const SamplingParams& par
         vocabulary_, " rows");
   load(logits, params);
   penalise(params, history);
-  keep_forced(params);
-
-  const std::span<const Candidate> all(candidates_.data(), static_cast<size_t>(candidate_count_));
-  const Candidate best = *std::max_element(all.begin(), all.end(), worse);
-  if (params.temperature == 0) return best.id;
-  const auto kept = filter(params, best.logit);
-
-  // Inverse of the distribution function. Both sums are the same operations, and the product is
-  // less than `total` after rounding too, so the loop returns.
-  const auto weight = [&](const Candidate& candidate) {
-    return static_cast<double>(
-        kernels::exp_f32((candidate.logit - best.logit) / params.temperature));
-  };
-  double total = 0;
-  for (const Candidate& candidate : kept) total += weight(candidate);
-  const double target = base::draw_uniform(key) * total;
-  double mass = 0;
-  for (const Candidate& candidate : kept) {
-    mass += weight(candidate);
-    if (target < mass) return candidate.id;
-  }
-  CHECK(false, "no token at ", target, " of ", mass);
-  return best.id;
+  ranking_.begin(keep_forced(params));
+  if (params.temperature == 0) return ranking_.best().id;
+  const bool filters =
+      (params.top_k > 0 && params.top_k < ranking_.count()) || params.top_p < 1 || params.min_p > 0;
+  if (!filters) return draw_of_all(params, key);
+  return draw_of_best(filter(params), params, key);
 }
 
-/// True if `a` comes after `b` in the order.
-bool Sampler::worse(const Candidate& a, const Candidate& b) {
-  return a.logit < b.logit || (a.logit == b.logit && a.id > b.id);
-}
-
-/// Candidates in order of id, biased.
+/// Logits in order of id, biased.
 void Sampler::load(std::span<const float> logits, const SamplingParams& params) {
-  candidate_count_ = token_count_;
-  for (int64_t i = 0; i < token_count_; i++) {
-    const auto index = static_cast<size_t>(i);
-    candidates_[index] = {clamped(logits[index]), static_cast<int32_t>(i)};
-  }
+  const std::span<float> scores = ranking_.scores();
+  const float* from = logits.data();
+  float* to = scores.data();
+  for (size_t i = 0; i < scores.size(); i++) to[i] = clamped(from[i]);
   for (const auto& [id, bias] : params.logit_bias) {
     if (id < 0 || id >= token_count_) continue;
-    float& logit = candidates_[static_cast<size_t>(id)].logit;
+    float& logit = scores[static_cast<size_t>(id)];
     logit = bias <= -kBiasMax ? kLowest : clamped(logit + bias);
   }
 }
@@ -139,7 +119,7 @@ void Sampler::penalise(const SamplingParams& params, std::span<const int32_t> hi
     if (id < 0 || id >= token_count_) continue;
     const auto index = static_cast<size_t>(id);
     const int32_t count = std::exchange(counts_[index], 0);
-    float& logit = candidates_[index].logit;
+    float& logit = ranking_.scores()[index];
     if (count == 0 || logit == kLowest) continue;  // done already, or banned
     if (logit > 0) {
       logit /= params.repeat_penalty;
@@ -151,66 +131,97 @@ void Sampler::penalise(const SamplingParams& params, std::span<const int32_t> hi
   }
 }
 
-/// If some tokens are forced, drops all others. Runs while candidates_ are in order of id.
-void Sampler::keep_forced(const SamplingParams& params) {
-  int64_t forced = 0;
-  for (const auto& [id, bias] : params.logit_bias) {
-    if (bias < kBiasMax || id < 0 || id >= token_count_) continue;
-    counts_[static_cast<size_t>(id)] = 1;
-    forced++;
-  }
-  if (forced == 0) return;
-  int64_t to = 0;
-  for (int64_t from = 0; from < token_count_; from++)
-    if (std::exchange(counts_[static_cast<size_t>(from)], 0) != 0)
-      candidates_[static_cast<size_t>(to++)] = candidates_[static_cast<size_t>(from)];
-  candidate_count_ = to;
+/// If some tokens are forced, takes all others out. How many are left.
+int64_t Sampler::keep_forced(const SamplingParams& params) {
+  const std::span<float> scores = ranking_.scores();
+  size_t forced = 0;
+  const auto for_each_forced = [&](auto work) {
+    forced = 0;
+    for (const auto& [id, bias] : params.logit_bias)
+      if (bias >= kBiasMax && id >= 0 && id < token_count_) work(scores[static_cast<size_t>(id)]);
+  };
+  for_each_forced([&](float logit) { weights_[forced++] = logit; });
+  if (forced == 0) return token_count_;
+  std::fill(scores.begin(), scores.end(), Ranking::kOut);
+  for_each_forced([&](float& logit) { logit = weights_[forced++]; });
+  return static_cast<int64_t>(forced);
 }
 
-/// The candidate at `rank` of the order, 0 = best; sorts only as far as anybody asks.
-const Sampler::Candidate& Sampler::ranked(int64_t rank) {
-  const auto begin = candidates_.begin();
-  while (ranked_count_ <= rank) {
-    std::pop_heap(begin, begin + (candidate_count_ - ranked_count_), worse);
-    ranked_count_++;
+/// Weights of all, at this temperature, and their sum in order of id; of what is out it is 0.
+double Sampler::total_weight(float temperature) {
+  ops_->exp(ranking_.scores().data(), token_count_,
+            {.offset = ranking_.best().score, .divisor = temperature}, weights_.data());
+  double total = 0;
+  for (int64_t i = 0; i < token_count_; i++) {
+    total += static_cast<double>(weights_[static_cast<size_t>(i)]);
   }
-  return candidates_[static_cast<size_t>(candidate_count_ - 1 - rank)];
+  return total;
 }
 
-/// The candidates that top-k, top-p (over what top-k kept) and min-p let through, at least one; the
-/// second and later ones are not banned. In order of id if nothing filters, else worst first.
-std::span<const Sampler::Candidate> Sampler::filter(const SamplingParams& params,
-                                                    float best_logit) {
-  const bool every = params.top_k == 0 || params.top_k >= candidate_count_;
-  const int64_t top_k = every ? candidate_count_ : params.top_k;
+/// How many of the best top-k, top-p (over what top-k kept) and min-p let through, at least one;
+/// the second and later ones are not banned.
+int64_t Sampler::filter(const SamplingParams& params) {
+  const bool every = params.top_k == 0 || params.top_k >= ranking_.count();
+  const int64_t top_k = every ? ranking_.count() : params.top_k;
   const bool nucleus = params.top_p < 1;
-  const auto count = static_cast<size_t>(candidate_count_);
-  if (every && !nucleus && params.min_p == 0) return {candidates_.data(), count};
-
-  const auto weight = [&](const Candidate& candidate) {
-    return static_cast<double>(kernels::exp_f32(candidate.logit - best_logit));
+  const bool has_weights = every && nucleus;
+  const auto weight = [&](const Ranked& ranked) {
+    return static_cast<double>(has_weights
+                                   ? weights_[static_cast<size_t>(ranked.id)]
+                                   : kernels::exp_f32(ranked.score - ranking_.best().score));
   };
   double total = 0;  // of what top-k keeps; the whole vocabulary needs no sorting for it
-  if (every && nucleus)
-    for (int64_t i = 0; i < candidate_count_; i++)
-      total += weight(candidates_[static_cast<size_t>(i)]);
-  std::make_heap(candidates_.begin(), candidates_.begin() + candidate_count_, worse);
-  ranked_count_ = 0;
-  if (!every && nucleus)
-    for (int64_t rank = 0; rank < top_k; rank++) total += weight(ranked(rank));
+  if (has_weights) total = total_weight(1);
+  for (int64_t place = 0; !every && nucleus && place < top_k; place++)
+    total += weight(ranking_.at(place));
 
   const double wanted = nucleus ? static_cast<double>(params.top_p) * total : total;
   double mass = 0;
   int64_t kept = 0;
   while (kept < top_k) {
-    const Candidate& candidate = ranked(kept);
+    const Ranked& candidate = ranking_.at(kept);
     const double w = weight(candidate);
-    if (kept > 0 && (w < static_cast<double>(params.min_p) || candidate.logit == kLowest)) break;
+    if (kept > 0 && (w < static_cast<double>(params.min_p) || candidate.score == kLowest)) break;
     kept++;
     mass += w;
     if (nucleus && mass >= wanted) break;
   }
-  return {candidates_.data() + (candidate_count_ - kept), static_cast<size_t>(kept)};
+  return kept;
+}
+
+// Both draws invert the distribution function. The sum up to a candidate is made of the same
+// operations as the total, and the product is less than that after rounding too, so the loops
+// return.
+
+/// In order of id.
+int32_t Sampler::draw_of_all(const SamplingParams& params, const base::DrawKey& key) {
+  const double target = base::draw_uniform(key) * total_weight(params.temperature);
+  double mass = 0;
+  for (int64_t i = 0; i < token_count_; i++) {
+    mass += static_cast<double>(weights_[static_cast<size_t>(i)]);
+    if (target < mass) return static_cast<int32_t>(i);
+  }
+  CHECK(false, "no token at ", target, " of ", mass);
+  return ranking_.best().id;
+}
+
+/// Of the `kept` best, the worst of them first.
+int32_t Sampler::draw_of_best(int64_t kept, const SamplingParams& params,
+                              const base::DrawKey& key) {
+  const auto weight = [&](int64_t place) {
+    return static_cast<double>(
+        kernels::exp_f32((ranking_.at(place).score - ranking_.best().score) / params.temperature));
+  };
+  double total = 0;
+  for (int64_t place = kept - 1; place >= 0; place--) total += weight(place);
+  const double target = base::draw_uniform(key) * total;
+  double mass = 0;
+  for (int64_t place = kept - 1; place >= 0; place--) {
+    mass += weight(place);
+    if (target < mass) return ranking_.at(place).id;
+  }
+  CHECK(false, "no token at ", target, " of ", mass);
+  return ranking_.best().id;
 }
 
 }  // namespace engine

@@ -18,6 +18,9 @@
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "engine/buffer.h"
+#include "engine/ranking.h"
+#include "kernels/ops.h"
 
 namespace engine {
 
@@ -53,25 +56,20 @@ class Sampler {
                  std::span<const int32_t> history, const base::DrawKey& key);
 
  private:
-  struct Candidate {
-    float logit;
-    int32_t id;
-  };
-  static bool worse(const Candidate& a, const Candidate& b);
-
   void load(std::span<const float> logits, const SamplingParams& params);
   void penalise(const SamplingParams& params, std::span<const int32_t> history);
-  void keep_forced(const SamplingParams& params);
-  std::span<const Candidate> filter(const SamplingParams& params, float best_logit);
-  const Candidate& ranked(int64_t rank);
+  int64_t keep_forced(const SamplingParams& params);
+  int64_t filter(const SamplingParams& params);
+  double total_weight(float temperature);
+  int32_t draw_of_all(const SamplingParams& params, const base::DrawKey& key);
+  int32_t draw_of_best(int64_t kept, const SamplingParams& params, const base::DrawKey& key);
 
+  const kernels::Ops* ops_;  // of any instruction set: exp has the same bits in all
   int64_t token_count_;
   int64_t vocabulary_;
-  std::vector<int32_t> counts_;        // [token_count] occurrences, all zero between calls
-  std::vector<Candidate> candidates_;  // [token_count]; while filtering a heap of the rest, then
-                                       // the best ones, ascending
-  int64_t candidate_count_ = 0;        // the others were dropped
-  int64_t ranked_count_ = 0;           // how many of the best were taken off the heap
+  std::vector<int32_t> counts_;  // [token_count] occurrences, all zero between calls
+  Ranking ranking_;              // of token_count logits
+  Buffer<float> weights_;        // [token_count]
 };
 
 }  // namespace engine

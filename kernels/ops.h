@@ -92,6 +92,12 @@ struct SwigluClamp {
   float limit;  // of the gate from above, of up on both sides
 };
 
+/// exp((x - offset) / divisor).
+struct ExpScale {
+  float offset = 0;
+  float divisor = 1;
+};
+
 /// Which element is turned with which.
 enum class RopePairs : uint32_t {
   kInterleaved,  // (2i, 2i + 1)
@@ -122,6 +128,8 @@ struct Ops {
   void (*multiply_add)(float a, const float* x, int64_t n, float* y);
   /// x = exp(x - max(x)) / sum, in place; sum in a fixed order. REQUIRES: x finite, n >= 1.
   void (*softmax)(float* x, int64_t n);
+  /// out[i] = exp((x[i] - offset) / divisor), exp_f32's bits. x may have infinities; out may be x.
+  void (*exp)(const float* x, int64_t n, const ExpScale& scale, float* out);
   /// Turns the first `dims` elements of x by the angles given as cos and sin [dims / 2].
   void (*rope)(RopePairs pairs, const float* cos, const float* sin, int dims, float* x);
   /// Writes one position of one KV head into its block. f16 rounds to nearest even and clamps to

@@ -114,6 +114,13 @@ void softmax(float* x, int64_t n) {
   }
 }
 
+void exp_scaled(const float* x, int64_t n, const ExpScale& scale, float* out) {
+  const double offset = scale.offset, divisor = scale.divisor;
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<float>(std::exp((static_cast<double>(x[i]) - offset) / divisor));
+  }
+}
+
 void rope(RopePairs pairs, const float* cos, const float* sin, int dims, float* x) {
   const int half = dims / 2;
   for (int i = 0; i < half; ++i) {
@@ -282,6 +289,7 @@ constexpr Ops kReference = {
     .add = add,
     .multiply_add = multiply_add,
     .softmax = softmax,
+    .exp = exp_scaled,
     .rope = rope,
     .store_k = store_k,
     .store_v = store_v,

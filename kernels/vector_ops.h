@@ -75,6 +75,13 @@ struct VectorOps {
     for (int64_t i = 0; i < n; i += 16) (L::load(x + i, n - i, 0) / total).store(x + i, n - i);
   }
 
+  static void exp_scaled(const float* x, int64_t n, const ExpScale& scale, float* out) {
+    const L offset = L::set(scale.offset), divisor = L::set(scale.divisor);
+    for (int64_t i = 0; i < n; i += 16) {
+      exp((L::load(x + i, n - i, 0) - offset) / divisor).store(out + i, n - i);
+    }
+  }
+
   static void rope(RopePairs pairs, const float* cos, const float* sin, int dims, float* x) {
     const int half = dims / 2;
     if (pairs == RopePairs::kInterleaved) {

@@ -41,6 +41,7 @@ constexpr Ops make_ops(const char* name, Tested tested = Tested::kYes) {
       .add = VectorOps<V>::add,
       .multiply_add = VectorOps<V>::multiply_add,
       .softmax = VectorOps<V>::softmax,
+      .exp = VectorOps<V>::exp_scaled,
       .rope = VectorOps<V>::rope,
       .store_k = Attention<V>::store_k,
       .store_v = Attention<V>::store_v,

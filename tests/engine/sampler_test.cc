@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "kernels/math.h"
 #include "tests/engine/allocations.h"
 
 namespace engine {
@@ -123,6 +124,82 @@ double chi_square(const std::vector<float>& logits, const SamplingParams& params
     classes++;
   }
   return classes > 1 ? chi / (classes - 1) : chi;
+}
+
+/// The token that is drawn, bit by bit: all candidates sorted, and sums in the order in which they
+/// have always been made. For logits that are numbers, without bias and penalties.
+int32_t drawn_by_sorting(const std::vector<float>& logits, const SamplingParams& p,
+                         const base::DrawKey& key) {
+  struct Candidate {
+    float logit;
+    int32_t id;
+  };
+  std::vector<Candidate> list;
+  for (const float logit : logits) list.push_back({logit, static_cast<int32_t>(list.size())});
+  const float best = *std::max_element(logits.begin(), logits.end());
+  const auto weight = [&](const Candidate& candidate, float temperature) {
+    return static_cast<double>(kernels::exp_f32((candidate.logit - best) / temperature));
+  };
+  const bool every = p.top_k == 0 || p.top_k >= static_cast<int32_t>(list.size());
+  if (!every || p.top_p < 1 || p.min_p > 0) {
+    double total = 0;  // of all in order of id, or of what top-k keeps, the best first
+    if (every)
+      for (const Candidate& candidate : list) total += weight(candidate, 1);
+    std::stable_sort(list.begin(), list.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+    if (!every) list.resize(static_cast<size_t>(p.top_k));
+    if (!every)
+      for (const Candidate& candidate : list) total += weight(candidate, 1);
+    double mass = 0;
+    size_t kept = 0;
+    while (kept < list.size() &&
+           (kept == 0 || p.top_p == 1 || mass < static_cast<double>(p.top_p) * total)) {
+      const double w = weight(list[kept], 1);
+      if (kept > 0 && w < static_cast<double>(p.min_p)) break;
+      mass += w;
+      kept++;
+    }
+    list.resize(kept);
+    std::reverse(list.begin(), list.end());
+  }
+  double total = 0, mass = 0;
+  for (const Candidate& candidate : list) total += weight(candidate, p.temperature);
+  const double target = base::draw_uniform(key) * total;
+  for (const Candidate& candidate : list) {
+    mass += weight(candidate, p.temperature);
+    if (target < mass) return candidate.id;
+  }
+  return -1;
+}
+
+TEST(Sampler, DrawsTheTokensThatSortingAllWouldDraw) {
+  std::vector<SamplingParams> cases;
+  for (const float temperature : {0.8f, 1.0f})
+    for (const int32_t top_k : {0, 1, 40, 700})
+      for (const float top_p : {0.5f, 0.95f, 1.0f})
+        for (const float min_p : {0.0f, 0.05f}) {
+          cases.push_back(unfiltered());
+          cases.back().temperature = temperature;
+          cases.back().top_k = top_k;
+          cases.back().top_p = top_p;
+          cases.back().min_p = min_p;
+        }
+  std::vector<float> rounded = random_logits(6000, 21);
+  for (float& logit : rounded) logit = std::nearbyint(logit * 4) / 4;  // many ties
+  const std::vector<std::vector<float>> inputs = {random_logits(6000, 20), rounded,
+                                                  random_logits(100, 22)};
+  for (const auto& logits : inputs) {
+    const auto size = static_cast<int64_t>(logits.size());
+    Sampler sampler(size, size);
+    for (size_t i = 0; i < cases.size(); i++) {
+      for (uint64_t position = 0; position < 8; position++) {
+        const base::DrawKey key{.seed = i, .position = position};
+        ASSERT_EQ(sampler.sample(logits, cases[i], {}, key),
+                  drawn_by_sorting(logits, cases[i], key))
+            << "case " << i << " of " << size;
+      }
+    }
+  }
 }
 
 TEST(Sampler, FrequenciesMatchTheExactDistribution) {

@@ -244,6 +244,16 @@ TEST(ReferenceOps, Softmax) {
   }
 }
 
+TEST(ReferenceOps, ExpOfShiftedAndDivided) {
+  const auto x = random_floats(77, 14);
+  std::vector<float> out(x.size());
+  reference_ops().exp(x.data(), 77, {.offset = 1.3f, .divisor = 0.7f}, out.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const long double exact = std::exp((static_cast<long double>(x[i]) - 1.3f) / 0.7f);
+    ASSERT_TRUE(is_rounded(out[i], exact, exact)) << x[i];
+  }
+}
+
 TEST(ReferenceOps, Rope) {
   const int dims = 12;
   std::vector<float> cos(6), sin(6);

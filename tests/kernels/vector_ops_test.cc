@@ -224,6 +224,22 @@ TEST(Softmax, UsesTheBitsOfExpF32) {
   }
 }
 
+TEST(Exp, OfShiftedAndDividedHasTheBitsOfExpF32) {
+  for (const int64_t n : kSizes) {
+    auto x = normals(n, 13, 30);
+    x[0] = -INFINITY;
+    for (const ExpScale scale : {ExpScale{}, ExpScale{.offset = 3.7f, .divisor = 0.7f}}) {
+      for (const Ops* ops : equal_tables()) {
+        GuardedBuffer<float> out(x.size());
+        ops->exp(x.data(), n, scale, out.data());
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(out[i], exp_f32((x[i] - scale.offset) / scale.divisor)) << ops->name << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Rope, IsEqualInAllTablesAndTurnsEachPair) {
   for (const RopePairs pairs : {RopePairs::kInterleaved, RopePairs::kHalves}) {
     for (const int dims : {2, 8, 18, 32, 36, 64, 72, 128}) {
