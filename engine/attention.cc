@@ -43,13 +43,11 @@ base::Wait Pass::attention_input(size_t layer, std::initializer_list<const Matri
                                  const Activations** x) {
   const float* norm = rank_.options.weights->blocks[layer].attention_norm;
   const auto fill = [&](int64_t c, float* out) {
-    if (layer == 0) {
-      const int32_t token = step_.columns()[as_size(c)].token;
-      std::copy_n(incoming(owner_of(token)) + c * rank_.spec.hidden, rank_.spec.hidden, out);
-    } else {
-      assemble([&](int r) { return share_of(r, layer - 1).hidden; }, 1, c, out);
-    }
-    rank_.ops.rms_norm(out, norm, rank_.spec.hidden, rank_.spec.norm_epsilon, out);
+    const float* hidden =
+        layer == 0 ? incoming(owner_of(step_.columns()[as_size(c)].token)) + c * rank_.spec.hidden
+                   : joined([&](int r) { return share_of(r, layer - 1).hidden; }, 1, c, out);
+    rank_.ops.rms_norm(hidden, norm, rank_.spec.hidden, rank_.spec.norm_epsilon, out);
+    return out;
   };
   return prepare(rank_.normed, scratch_.normed, columns(), matrices, fill, x);
 }
@@ -226,7 +224,7 @@ base::Wait Pass::attention_output(size_t layer) {
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const Matrix& output = weights.attention_output;
   const auto fill = [&](int64_t c, float* x) {
-    assemble([&](int r) { return share_of(r, layer).heads; }, attention.output_dim(), c, x);
+    return joined([&](int r) { return share_of(r, layer).heads; }, attention.output_dim(), c, x);
   };
   const Activations* x = nullptr;
   base::Wait wait = prepare(rank_.normed, scratch_.normed, columns(), {&output}, fill, &x);

@@ -13,8 +13,9 @@ int64_t Pass::entries_per_column(size_t layer) const {
   return experts ? experts->used : 1;
 }
 
-// Own router rows, gathered; then every thread of every rank chooses alike. The row that weighs
-// the shared experts lies behind the others on the one rank that has it.
+// Own router rows, gathered; then every rank chooses alike: each thread for all columns, or where
+// that would take longer than a wait, the threads for a part of them each. The row that weighs the
+// shared experts lies behind the others on the one rank that has it.
 base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
   const model::Experts& experts = *rank_.spec.blocks[layer].experts;
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
@@ -31,38 +32,52 @@ base::Wait Pass::choose_experts(size_t layer, const Activations& x) {
   const int64_t routed = columns() * weights.router.rows;
   score(weights.router, outgoing());
   score(weights.shared_router, outgoing() + routed);
-  const base::Wait wait = gather(as_size(routed + columns() * weights.shared_router.rows));
+  base::Wait wait = gather(as_size(routed + columns() * weights.shared_router.rows));
   if (wait != base::Wait::kOk) return wait;
   for (int c = 0; c < columns(); c++) {
-    float* scores = scratch_.full.data();
-    assemble([&](int r) { return share_of(r, layer).experts; }, 1, c, scores);
-    if (weights.router_bias != nullptr) {
-      rank_.ops.add(scores, weights.router_bias, experts.count, scores);
-    }
-    const bool finite = route({.experts = experts,
-                               .ops = rank_.ops,
-                               .logits = scores,
-                               .selection_bias = weights.selection_bias,
-                               .keys = scratch_.keys.data(),
-                               .chosen = scratch_.chosen.data() + c * experts.used,
-                               .weights = scratch_.chosen_weight.data() + c * experts.used});
-    scratch_.shared_weight[as_size(c)] = shared_weight(layer, c);
-    int32_t& fault = scratch_.faults[as_size(c)];
-    if (!finite && fault < 0) fault = static_cast<int32_t>(layer);
-    if (finite && scratch_.thread == 0) count_use(layer, c);
-    if (rank_.options.expert_trace != nullptr && scratch_.thread == 0) {
-      const size_t at = layer * as_size(rank_.options.shape.columns_max) + as_size(c);
-      std::copy_n(scratch_.chosen.data() + c * experts.used, experts.used,
-                  rank_.options.expert_trace + at * base::kExpertsUsedMax);
-    }
+    if (redundant() || mine(c)) choose(layer, c, redundant() ? scratch_.choice : rank_.choice);
   }
+  if (!redundant()) {
+    wait = barrier();
+    if (wait != base::Wait::kOk) return wait;
+    scratch_.choice.copy(rank_.choice, as_size(columns()), as_size(experts.used));
+  }
+  for (int c = 0; c < columns(); c++) note_choice(layer, c);
   return wait;
 }
 
-void Pass::count_use(size_t layer, int c) {
+void Pass::choose(size_t layer, int c, Choice& choice) {
+  const model::Experts& experts = *rank_.spec.blocks[layer].experts;
+  const BlockWeights& weights = rank_.options.weights->blocks[layer];
+  float* scores = scratch_.full.data();
+  assemble([&](int r) { return share_of(r, layer).experts; }, 1, c, scores);
+  if (weights.router_bias != nullptr) {
+    rank_.ops.add(scores, weights.router_bias, experts.count, scores);
+  }
+  const bool finite = route({.experts = experts,
+                             .ops = rank_.ops,
+                             .logits = scores,
+                             .selection_bias = weights.selection_bias,
+                             .keys = scratch_.keys.data(),
+                             .chosen = choice.chosen.data() + c * experts.used,
+                             .weights = choice.weight.data() + c * experts.used});
+  choice.finite[as_size(c)] = finite ? 1 : 0;
+  choice.shared_weight[as_size(c)] = shared_weight(layer, c);
+}
+
+// The fault of a column, by every thread; how often experts were chosen, and which, by one.
+void Pass::note_choice(size_t layer, int c) {
   const int used = rank_.spec.blocks[layer].experts->used;
+  const int32_t* chosen = scratch_.choice.chosen.data() + c * used;
+  const bool finite = scratch_.choice.finite[as_size(c)] != 0;
+  int32_t& fault = scratch_.faults[as_size(c)];
+  if (!finite && fault < 0) fault = static_cast<int32_t>(layer);
+  if (scratch_.thread != 0) return;
   uint64_t* use = rank_.expert_use.data() + layer * as_size(rank_.limits.experts);
-  for (int s = 0; s < used; s++) use[scratch_.chosen[as_size(c * used + s)]]++;
+  for (int s = 0; s < used && finite; s++) use[chosen[s]]++;
+  if (rank_.options.expert_trace == nullptr) return;
+  const size_t at = layer * as_size(rank_.options.shape.columns_max) + as_size(c);
+  std::copy_n(chosen, used, rank_.options.expert_trace + at * base::kExpertsUsedMax);
 }
 
 // How much the shared experts count for a column; 1 where the model has no row that says it.
@@ -80,10 +95,10 @@ void Pass::group_by_expert(int experts, int used) {
   const int entries = columns() * used;
   int32_t* begin = scratch_.group_begin.data();
   std::fill_n(begin, experts + 1, 0);
-  for (int i = 0; i < entries; i++) begin[scratch_.chosen[as_size(i)] + 1]++;
+  for (int i = 0; i < entries; i++) begin[scratch_.choice.chosen[as_size(i)] + 1]++;
   for (int e = 0; e < experts; e++) begin[e + 1] += begin[e];
   for (int i = 0; i < entries; i++) {
-    scratch_.grouped[as_size(begin[scratch_.chosen[as_size(i)]]++)] = i;
+    scratch_.grouped[as_size(begin[scratch_.choice.chosen[as_size(i)]]++)] = i;
   }
   for (int e = experts; e > 0; e--) begin[e] = begin[e - 1];
   begin[0] = 0;

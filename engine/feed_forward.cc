@@ -16,8 +16,9 @@ base::Wait Pass::feed_forward(size_t layer) {
   const model::Block& block = rank_.spec.blocks[layer];
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const auto fill = [&](int64_t c, float* x) {
-    assemble([&](int r) { return share_of(r, layer).hidden; }, 1, c, x);
-    rank_.ops.rms_norm(x, weights.ffn_norm, rank_.spec.hidden, rank_.spec.norm_epsilon, x);
+    const float* hidden = joined([&](int r) { return share_of(r, layer).hidden; }, 1, c, x);
+    rank_.ops.rms_norm(hidden, weights.ffn_norm, rank_.spec.hidden, rank_.spec.norm_epsilon, x);
+    return x;
   };
   const Activations* x = nullptr;
   base::Wait wait = prepare(
@@ -30,8 +31,8 @@ base::Wait Pass::feed_forward(size_t layer) {
     if (wait != base::Wait::kOk) return wait;
     group_by_expert(block.experts->count, block.experts->used);
   } else {
-    std::fill_n(scratch_.chosen.data(), columns(), 0);
-    std::fill_n(scratch_.chosen_weight.data(), columns(), 1.0f);
+    std::fill_n(scratch_.choice.chosen.data(), columns(), 0);
+    std::fill_n(scratch_.choice.weight.data(), columns(), 1.0f);
     group_by_expert(1, 1);
   }
   const plan::BlockShare& share = rank_.share.blocks[layer];
@@ -89,7 +90,7 @@ Pass::Gated Pass::gated(size_t layer, int64_t index) {
                                             : weights.gate.rows,
           .gate_bias = bias(weights.gate_bias),
           .up_bias = bias(weights.up_bias),
-          .weights = weighs_input ? scratch_.chosen_weight.data() : nullptr};
+          .weights = weighs_input ? scratch_.choice.weight.data() : nullptr};
 }
 
 // The activation of gate x and up x for all (expert, panel) items, dealt out by the work of a
@@ -188,7 +189,7 @@ base::Wait Pass::down(size_t layer) {
   const int64_t used = entries_per_column(layer);
   const auto& experts = rank_.spec.blocks[layer].experts;
   const auto fill = [&](int64_t entry, float* x) {
-    assemble([&](int r) { return share_of(r, layer).width; }, 1, entry, x);
+    return joined([&](int r) { return share_of(r, layer).width; }, 1, entry, x);
   };
   const Activations* x = nullptr;
   base::Wait wait =
@@ -198,7 +199,7 @@ base::Wait Pass::down(size_t layer) {
   if (experts && experts->shared_width > 0) {
     wait = prepare(
         rank_.shared_intermediate, scratch_.shared_intermediate, columns(), {&shared},
-        [&](int64_t c, float* to) { assemble_shared(layer, c, to); }, &shared_x);
+        [&](int64_t c, float* to) { return assemble_shared(layer, c, to); }, &shared_x);
     if (wait != base::Wait::kOk) return wait;
   }
 
@@ -240,13 +241,14 @@ int64_t Pass::shared_offset(size_t layer, const plan::BlockShare& share) const {
 }
 
 // What the shared experts' down projection multiplies.
-void Pass::assemble_shared(size_t layer, int64_t c, float* out) const {
+const float* Pass::assemble_shared(size_t layer, int64_t c, float* out) const {
   for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
     const plan::BlockShare& share = share_of(r, layer);
     if (share.shared_width.empty()) continue;
     const float* from = incoming(r) + shared_offset(layer, share) + c * share.shared_width.size();
     std::copy_n(from, share.shared_width.size(), out + share.shared_width.begin);
   }
+  return out;
 }
 
 // `rows` of the own hidden rows: what the experts of each column gave, in slot order, what all
@@ -267,16 +269,16 @@ void Pass::weigh_and_add(size_t layer, plan::Range rows) {
       const int64_t entry = c * used + s;
       const float* y = slot_output(layer, entry) + rows.begin;
       if (bias != nullptr) {
-        const int64_t expert = scratch_.chosen[as_size(entry)];
+        const int64_t expert = scratch_.choice.chosen[as_size(entry)];
         float* biased = scratch_.hidden_rows.data();
         rank_.ops.add(y, bias + expert * rank_.spec.hidden, rows.size(), biased);
         y = biased;
       }
-      rank_.ops.multiply_add(weighed ? 1 : scratch_.chosen_weight[as_size(entry)], y, rows.size(),
+      rank_.ops.multiply_add(weighed ? 1 : scratch_.choice.weight[as_size(entry)], y, rows.size(),
                              sum);
     }
     if (shared) {
-      rank_.ops.multiply_add(scratch_.shared_weight[as_size(c)],
+      rank_.ops.multiply_add(scratch_.choice.shared_weight[as_size(c)],
                              rank_.shared_down.data() + c * stride + rows.begin, rows.size(), sum);
     }
     float* residual = rank_.hidden.data() + c * stride + rows.begin;

@@ -156,8 +156,10 @@ base::Wait Pass::final_logits() {
   Activations& inputs = redundant() ? scratch_.normed : rank_.normed;
   const size_t last = rank_.spec.blocks.size() - 1;
   const auto fill = [&](int64_t i, float* x) {
-    assemble([&](int r) { return share_of(r, last).hidden; }, 1, wanted[as_size(i)], x);
-    rank_.ops.rms_norm(x, norm, hidden, rank_.spec.norm_epsilon, x);
+    const float* from =
+        joined([&](int r) { return share_of(r, last).hidden; }, 1, wanted[as_size(i)], x);
+    rank_.ops.rms_norm(from, norm, hidden, rank_.spec.norm_epsilon, x);
+    return x;
   };
   const Activations* x = nullptr;
   base::Wait wait =

@@ -77,6 +77,7 @@ base::Wait Pass::latent_queries(size_t layer) {
         std::copy_n(incoming(r) + c * stride, share.query_rank.size(), x + share.query_rank.begin);
       }
       rank_.ops.rms_norm(x, weights.q_down_norm, rank_width, rank_.spec.norm_epsilon, x);
+      return x;
     };
     const Activations* x = nullptr;
     const base::Wait wait =

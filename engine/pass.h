@@ -50,6 +50,19 @@ struct Activations {
   const std::byte* column(kernels::ActivationFormat format, size_t index) const;
 };
 
+/// Which experts the columns of a step go to in one layer.
+struct Choice {
+  Buffer<int32_t> chosen;       // [columns * entries] expert of each slot
+  Buffer<float> weight;         // [columns * entries]
+  Buffer<float> shared_weight;  // [columns]
+  Buffer<int32_t> finite;       // [columns] 0 if the router's scores were not
+
+  Choice() = default;
+  Choice(size_t columns, size_t entries_per_column);
+  /// Becomes `from` in the first `columns` columns of so many entries each.
+  void copy(const Choice& from, size_t columns, size_t entries_per_column);
+};
+
 /// What one layer takes from the exchange, and the largest sizes over all layers.
 struct RankLimits {
   int64_t heads_width = 0;   // own heads * max(query_dim, value_dim)
@@ -121,6 +134,7 @@ struct Rank {
   Activations normed;          // [columns] input of q k v, output, router, gate and up
   Activations intermediate;    // [columns * entries] input of down
   Activations shared_intermediate;  // [columns] the same of the shared experts
+  Choice choice;                    // [columns] where the threads share the columns
   Buffer<float> logits;             // [logit columns][vocabulary], leader only
   Buffer<int32_t> bad_logits;       // [logit columns] 1 if one of its logits is not finite
   Buffer<int32_t> fault_layer;      // [columns], written by thread 0
@@ -139,14 +153,12 @@ struct ThreadScratch {
   Activations intermediate;         // [kRedundantColumns * entries]
   Activations shared_intermediate;  // [kRedundantColumns]
   Activations head_input;           // [columns] one head's input of k_up or v_up
-  Buffer<float> q, k;      // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
-  Buffer<float> full;      // [full_width] one column of all heads; or of all experts' scores
-  Buffer<float> keys;      // [2 * experts] what a router's choice goes by
-  Buffer<float> head;      // [head size]
-  Buffer<float> up;        // [columns * entries][kUpRows]
-  Buffer<int32_t> chosen;  // [columns * entries] expert of each slot
-  Buffer<float> chosen_weight;  // [columns * entries]
-  Buffer<float> shared_weight;  // [columns]
+  Buffer<float> q, k;  // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
+  Buffer<float> full;  // [full_width] one column of all heads; or of all experts' scores
+  Buffer<float> keys;  // [2 * experts] what a router's choice goes by
+  Buffer<float> head;  // [head size]
+  Buffer<float> up;    // [columns * entries][kUpRows]
+  Choice choice;       // [columns]
   Buffer<int32_t> grouped;      // [columns * entries] slots ordered by expert
   Buffer<int32_t> group_begin;  // [experts + 1]
   // Of whole experts: the row of an entry's output in the slice of its rank, the same in the order
@@ -224,6 +236,9 @@ class Pass {
   /// [columns][range_of(r).size() * unit] floats. Overlapping ranges hold equal values.
   template <class RangeOf>
   void assemble(RangeOf range_of, int64_t unit, int64_t column, float* out) const;
+  /// The same column; where one rank has all of it, in its slice, else in `out`.
+  template <class RangeOf>
+  const float* joined(RangeOf range_of, int64_t unit, int64_t column, float* out) const;
 
   // stages.cc
   base::Wait run_layer(size_t layer);
@@ -277,8 +292,9 @@ class Pass {
 
   // expert_choice.cc
   base::Wait choose_experts(size_t layer, const Activations& x);
+  void choose(size_t layer, int column, Choice& choice);
+  void note_choice(size_t layer, int column);
   float shared_weight(size_t layer, int column) const;
-  void count_use(size_t layer, int column);
   void group_by_expert(int experts, int used);
   std::span<const int32_t> entries_of(int64_t expert) const;
   int64_t entries_per_column(size_t layer) const;
@@ -314,7 +330,7 @@ class Pass {
   base::Wait down(size_t layer);
   void down_part(size_t layer, const Activations& x, const Activations* shared_x,
                  plan::Range panels);
-  void assemble_shared(size_t layer, int64_t column, float* out) const;
+  const float* assemble_shared(size_t layer, int64_t column, float* out) const;
   void weigh_and_add(size_t layer, plan::Range rows);
 
   // whole_experts.cc
@@ -324,8 +340,9 @@ class Pass {
   std::span<const int32_t> places_of(int64_t expert) const;
   const float* slot_output(size_t layer, int64_t entry) const;
 
-  /// Fills, and quantises for `matrices`, `count` columns of activations: each thread all of its
-  /// own copy, or the threads together (then with a barrier). Returns where they are in `*out`.
+  /// Quantises for `matrices` `count` columns of activations: each thread all of its own copy, or
+  /// the threads together (then with a barrier). Returns where they are in `*out`. `fill(column,
+  /// row)` writes a column into `row`, or says where else it lies.
   template <class Fill>
   base::Wait prepare(Activations& shared, Activations& own, int64_t count,
                      std::initializer_list<const Matrix*> matrices, Fill fill,
@@ -348,16 +365,26 @@ void Pass::assemble(RangeOf range_of, int64_t unit, int64_t column, float* out) 
   }
 }
 
+template <class RangeOf>
+const float* Pass::joined(RangeOf range_of, int64_t unit, int64_t column, float* out) const {
+  if (rank_.options.plan->rank_count() == 1) {
+    return incoming(0) + column * range_of(0).size() * unit;
+  }
+  assemble(range_of, unit, column, out);
+  return out;
+}
+
 template <class Fill>
 base::Wait Pass::prepare(Activations& shared, Activations& own, int64_t count,
                          std::initializer_list<const Matrix*> matrices, Fill fill,
                          const Activations** out) {
   Activations& target = redundant() ? own : shared;
   int64_t k = 0;
-  bool q8 = false, q8_32 = false;
+  bool f32 = false, q8 = false, q8_32 = false;
   for (const Matrix* matrix : matrices) {
     if (matrix->empty()) continue;
     k = matrix->k;
+    f32 |= matrix->activations == kernels::ActivationFormat::kF32;
     q8 |= matrix->activations == kernels::ActivationFormat::kQ8;
     q8_32 |= matrix->activations == kernels::ActivationFormat::kQ8_32;
   }
@@ -365,8 +392,9 @@ base::Wait Pass::prepare(Activations& shared, Activations& own, int64_t count,
   for (int64_t i = 0; i < count; i++) {
     if (!redundant() && !mine(i)) continue;
     const auto column = static_cast<size_t>(i);
-    float* x = target.f32.data() + column * target.f32_stride;
-    fill(i, x);
+    float* row = target.f32.data() + column * target.f32_stride;
+    const float* x = fill(i, row);
+    if (f32 && x != row) std::copy_n(x, k, row);
     if (q8) rank_.ops.quantise(x, k, target.q8.data() + column * target.q8_stride);
     if (q8_32) rank_.ops.quantise_32(x, k, target.q8_32.data() + column * target.q8_32_stride);
   }

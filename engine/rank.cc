@@ -125,6 +125,19 @@ const std::byte* Activations::column(kernels::ActivationFormat format, size_t in
   return reinterpret_cast<const std::byte*>(f32.data() + index * f32_stride);
 }
 
+Choice::Choice(size_t columns, size_t entries_per_column)
+    : chosen(columns * entries_per_column),
+      weight(columns * entries_per_column),
+      shared_weight(columns),
+      finite(columns) {}
+
+void Choice::copy(const Choice& from, size_t columns, size_t entries_per_column) {
+  std::copy_n(from.chosen.data(), columns * entries_per_column, chosen.data());
+  std::copy_n(from.weight.data(), columns * entries_per_column, weight.data());
+  std::copy_n(from.shared_weight.data(), columns, shared_weight.data());
+  std::copy_n(from.finite.data(), columns, finite.data());
+}
+
 size_t slice_bytes_max(const model::ModelSpec& spec, const plan::Plan& plan, int columns_max) {
   int64_t floats = columns_max * spec.hidden;  // token embeddings come as whole rows
   for (const plan::RankShare& share : plan.ranks) {
@@ -172,6 +185,7 @@ Rank::Rank(const RankOptions& o)
     shared_intermediate = Activations(columns, limits.shared_width);
   }
   if (o.keeps_logits) logits = Buffer<float>(as_size(o.shape.logit_columns_max * spec.vocabulary));
+  if (columns > as_size(kRedundantColumns)) choice = Choice(columns, as_size(limits.entries));
   fault_layer = Buffer<int32_t>(columns);
   expert_use = Buffer<uint64_t>(spec.blocks.size() * as_size(limits.experts));
   bad_logits = Buffer<int32_t>(as_size(o.shape.logit_columns_max));
@@ -226,9 +240,7 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   keys = Buffer<float>(as_size(2 * limits.experts));
   head = Buffer<float>(as_size(limits.head));
   up = Buffer<float>(entries * kUpRows);
-  chosen = Buffer<int32_t>(entries);
-  chosen_weight = Buffer<float>(entries);
-  shared_weight = Buffer<float>(columns);
+  choice = Choice(columns, as_size(limits.entries));
   grouped = Buffer<int32_t>(entries);
   group_begin = Buffer<int32_t>(as_size(limits.experts) + 1);
   place = Buffer<int32_t>(entries);

@@ -49,6 +49,20 @@ void keep_best_groups(const RouteArgs& args) {
   }
 }
 
+// Indices of the `used` largest of keys [count], best first, the lower one on a tie. One pass:
+// few keys are better than the worst of those held.
+void choose_best(const float* keys, int32_t count, int used, int32_t* chosen) {
+  int held = 0;
+  for (int32_t i = 0; i < count; i++) {
+    if (held == used && !(keys[i] > keys[chosen[used - 1]])) continue;
+    int place = held < used ? held++ : used - 1;
+    for (; place > 0 && keys[i] > keys[chosen[place - 1]]; place--) {
+      chosen[place] = chosen[place - 1];
+    }
+    chosen[place] = i;
+  }
+}
+
 }  // namespace
 
 bool route(const RouteArgs& args) {
@@ -75,12 +89,10 @@ bool route(const RouteArgs& args) {
     args.ops.add(args.keys, args.selection_bias, experts.count, args.keys);
   }
   keep_best_groups(args);
+  choose_best(args.keys, experts.count, experts.used, args.chosen);
   float sum = 0;
   for (int i = 0; i < experts.used; i++) {
-    const int32_t best = best_of(args.keys, experts.count);
-    args.keys[best] = kOut;
-    args.chosen[i] = best;
-    args.weights[i] = scores[best];
+    args.weights[i] = scores[args.chosen[i]];
     sum += args.weights[i];
   }
   if (experts.score == model::RouterScore::kSoftmaxOfChosen) {

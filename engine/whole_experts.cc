@@ -22,7 +22,7 @@ void Pass::place_entries(size_t layer) {
   int32_t* taken = scratch_.rank_entries.data();
   std::fill_n(taken, rank_.options.plan->rank_count(), 0);
   for (int64_t i = 0; i < entries; i++) {
-    const int32_t expert = scratch_.chosen[as_size(i)];
+    const int32_t expert = scratch_.choice.chosen[as_size(i)];
     scratch_.place[as_size(i)] = taken[owners[as_size(expert)]]++;
   }
   for (int64_t i = 0; i < entries; i++) {
@@ -41,7 +41,7 @@ std::span<const int32_t> Pass::places_of(int64_t expert) const {
 const float* Pass::slot_output(size_t layer, int64_t entry) const {
   const plan::BlockShare& share = rank_.share.blocks[layer];
   if (!share.whole_experts) return rank_.down.data() + entry * share.hidden.size();
-  const int32_t expert = scratch_.chosen[as_size(entry)];
+  const int32_t expert = scratch_.choice.chosen[as_size(entry)];
   const int owner = rank_.expert_owner[layer][as_size(expert)];
   return incoming(owner) + scratch_.place[as_size(entry)] * rank_.spec.hidden + share.hidden.begin;
 }
@@ -68,10 +68,8 @@ base::Wait Pass::whole_down(size_t layer) {
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const int64_t entries = scratch_.rank_entries[as_size(rank_.options.rank)];
   const int64_t hidden = rank_.spec.hidden;
-  const auto fill = [&](int64_t place, float* to) {
-    const float* from =
-        rank_.intermediate.f32.data() + as_size(place) * rank_.intermediate.f32_stride;
-    if (from != to) std::copy_n(from, experts.width, to);
+  const auto fill = [&](int64_t place, float*) {
+    return rank_.intermediate.f32.data() + as_size(place) * rank_.intermediate.f32_stride;
   };
   const Activations* x = nullptr;
   base::Wait wait =
@@ -81,7 +79,7 @@ base::Wait Pass::whole_down(size_t layer) {
   if (experts.shared_width > 0) {
     wait = prepare(
         rank_.shared_intermediate, scratch_.shared_intermediate, columns(), {&weights.shared_down},
-        [&](int64_t c, float* to) { assemble_shared(layer, c, to); }, &shared_x);
+        [&](int64_t c, float* to) { return assemble_shared(layer, c, to); }, &shared_x);
     if (wait != base::Wait::kOk) return wait;
   }
 
