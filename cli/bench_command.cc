@@ -49,8 +49,8 @@ BenchSetting setting_of(const Options& options, const model::Model& model,
   setting.active_bytes = model::active_bytes_per_token(model);
   setting.chunk = cluster.ready(0).columns_max;
   setting.nodes = cluster.ranks();
-  for (const shm::RankPlacement& rank : cluster.placement().ranks)
-    setting.threads += static_cast<int>(rank.cpus.size());
+  setting.threads = cluster.threads();
+  setting.decode_threads = cluster.decode_threads();
   const auto ops = kernels::find_ops(options.isa);
   setting.isa = ops.ok() ? (*ops)->name : options.isa;
   setting.kv_type = !options.kv_type.empty()           ? options.kv_type

@@ -35,6 +35,10 @@ constexpr Column kColumns[] = {{"model", -20}, {"size", 10},   {"params", 10}, {
                                {"threads", 7}, {"isa", -10},   {"test", 18},   {"t/s", 16},
                                {"GB/s", 6},    {"of read", 7}, {"pages", -6}};
 
+int threads_of(const BenchSetting& setting, const BenchResult& result) {
+  return result.test.prompt == 0 ? setting.decode_threads : setting.threads;
+}
+
 std::string gib(uint64_t bytes) {
   return base::cat(fixed(static_cast<double>(bytes) / (uint64_t{1} << 30), 2), " GiB");
 }
@@ -60,7 +64,7 @@ std::string markdown_row(const BenchSetting& setting, const BenchResult& result)
                                gib(setting.model_bytes),
                                billions(setting.model_weights),
                                base::cat(setting.nodes),
-                               base::cat(setting.threads),
+                               base::cat(threads_of(setting, result)),
                                setting.isa,
                                result.test.name(),
                                base::cat(fixed(speed.mean, 2), " ± ", fixed(speed.deviation, 2)),
@@ -102,7 +106,7 @@ std::vector<Field> fields_of(const BenchSetting& setting, const BenchResult& res
           {"model_n_params", number_text(setting.model_weights)},
           {"n_batch", number_text(setting.chunk)},
           {"n_ubatch", number_text(setting.chunk)},
-          {"n_threads", number_text(setting.threads)},
+          {"n_threads", number_text(threads_of(setting, result))},
           text("type_k", setting.kv_type),
           text("type_v", setting.kv_type),
           {"n_prompt", number_text(result.test.prompt)},

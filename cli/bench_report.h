@@ -16,9 +16,10 @@ struct BenchSetting {
   std::string version, cpu;
   std::string model_path, model_type;  // "llama Q4_K"
   uint64_t model_bytes = 0, model_weights = 0, active_bytes = 0;
-  int64_t chunk = 0;  // positions of a step
-  int threads = 0;    // of all ranks
-  int nodes = 1;      // ranks
+  int64_t chunk = 0;       // positions of a step
+  int threads = 0;         // of all ranks
+  int decode_threads = 0;  // of those, in tests that only generate
+  int nodes = 1;           // ranks
   std::string isa, kv_type, strategy, exchange;
   std::string pages;  // of weights: "4 KiB", "huge"
   uint64_t seed = 0;

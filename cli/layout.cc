@@ -82,6 +82,7 @@ struct Told {
   const plan::Request& request;
   const std::string& why;
   int decode_threads = 0;
+  bool asked = false;  // for those threads
 };
 
 std::string ranks_table(const Told& told) {
@@ -106,7 +107,7 @@ std::string ranks_table(const Told& told) {
 }
 
 std::string plan_text(const Told& told) {
-  const auto& [candidate, machine, request, why, threads] = told;
+  const auto& [candidate, machine, request, why, threads, asked] = told;
   std::string text =
       base::cat("plan: ", candidate.name(), machine.simulated ? " (parts of nodes)" : "",
                 why.empty() ? "" : base::cat("; chosen because ", why), "\n");
@@ -116,6 +117,8 @@ std::string plan_text(const Told& told) {
   if (request.parallel > 1)
     text += base::cat("             ", number(candidate.all.decode), " tokens/s of ",
                       request.parallel, " requests together\n");
+  if (asked)
+    text += "             with all threads; that --decode-threads are as fast nobody has said\n";
   text += base::cat(
       "             from bandwidth that is ", plan::origin_name(machine.read_origin), ", kernels ",
       plan::origin_name(machine.kernel_origin), ", waits ",
@@ -231,7 +234,8 @@ base::Result<Layout> choose_layout(const LayoutInput& input) {
   layout.decode_threads = options.decode_threads > 0
                               ? static_cast<int>(options.decode_threads)
                               : plan::decode_threads(picked.candidate, machine);
-  layout.text = plan_text({picked.candidate, machine, request, picked.why, layout.decode_threads});
+  layout.text = plan_text({picked.candidate, machine, request, picked.why, layout.decode_threads,
+                           options.decode_threads > 0});
   return layout;
 }
 

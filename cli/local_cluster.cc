@@ -19,10 +19,25 @@ bool is_readable(int descriptor) {
 base::Result<std::unique_ptr<LocalCluster>> LocalCluster::start(
     ClusterOptions options, const worker::BackendFactory& factory, SignalWatch& signals,
     base::Log& log, const std::function<void(uint64_t, uint64_t)>& on_progress) {
+  const int decode_threads = options.rank.decode_threads;
   ASSIGN_OR_RETURN(auto loop, ClusterLoop::start(std::move(options), factory, signals, log));
-  std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(loop), signals));
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(loop), signals, decode_threads));
   RETURN_IF_ERROR(cluster->await_ready(on_progress));
   return cluster;
+}
+
+int LocalCluster::threads() const {
+  size_t sum = 0;
+  for (const shm::RankPlacement& rank : placement().ranks) sum += rank.cpus.size();
+  return static_cast<int>(sum);
+}
+
+int LocalCluster::decode_threads() const {
+  if (decode_threads_ == 0) return threads();
+  size_t sum = 0;
+  for (const shm::RankPlacement& rank : placement().ranks)
+    sum += std::min(rank.cpus.size(), static_cast<size_t>(decode_threads_));
+  return static_cast<int>(sum);
 }
 
 base::Status LocalCluster::await_ready(const std::function<void(uint64_t, uint64_t)>& on_progress) {

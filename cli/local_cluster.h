@@ -60,13 +60,16 @@ class LocalCluster {
   const proto::Ready& ready(int rank) const { return loop_->ready(rank); }
   const shm::Placement& placement() const { return loop_->placement(); }
   pid_t worker_pid(int rank) const { return loop_->worker_pid(rank); }
+  /// Compute threads of all ranks, and those of them that take part in steps that only generate.
+  int threads() const;
+  int decode_threads() const;
 
   /// Waits for `descriptor` to be readable, with everything else going on. Errors as above.
   base::Status wait_for(int descriptor);
 
  private:
-  LocalCluster(std::unique_ptr<ClusterLoop> loop, SignalWatch& signals)
-      : loop_(std::move(loop)), signals_(signals) {}
+  LocalCluster(std::unique_ptr<ClusterLoop> loop, SignalWatch& signals, int decode_threads)
+      : loop_(std::move(loop)), signals_(signals), decode_threads_(decode_threads) {}
   base::Status await_ready(const std::function<void(uint64_t, uint64_t)>& on_progress);
   base::Status pump(std::span<const int> descriptors);
   /// Pumps until `take` has taken an event.
@@ -74,6 +77,7 @@ class LocalCluster {
 
   const std::unique_ptr<ClusterLoop> loop_;
   SignalWatch& signals_;
+  const int decode_threads_;  // of a rank; 0: all
   proto::Usage usage_;
 };
 

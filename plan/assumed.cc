@@ -98,8 +98,8 @@ std::vector<KernelSpeed> assumed_kernels(const std::string& isa) {
 }
 
 ThreadSpeed assumed_thread(const std::string& isa) {
-  if (is_wide(isa)) return {.attend = 21, .prepare = 1.46, .route = 0.04, .sample = 0.3};
-  return {.attend = 20, .prepare = 1.33, .route = 0.03, .sample = 0.3};
+  if (is_wide(isa)) return {.attend = 21, .prepare = 1.46, .route = 0.15, .sample = 1.5};
+  return {.attend = 20, .prepare = 1.33, .route = 0.15, .sample = 1.5};
 }
 
 MeetingSpeed assumed_meeting(int threads, int packages) {

@@ -148,9 +148,8 @@ void Replica::add_layer(const Kind& kind, const Load& load, int threads_max, Ste
   if (experts) {
     add_phase(kind, Phase::kRouter, load, threads_max, cost);
     gather(kind.handed.router);
-    // Every thread chooses for all columns.
-    cost.time.compute +=
-        static_cast<double>(load.columns * experts->count) / (machine_.thread.route * 1e9);
+    cost.time.compute += shared_columns(load, threads_max, cost) *
+                         static_cast<double>(experts->count) / (machine_.thread.route * 1e9);
   }
   const bool whole = kind.shares[kind.members.front()].whole_experts;
   add_phase(kind, Phase::kGateUp, load, threads_max, cost);

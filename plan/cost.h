@@ -80,6 +80,8 @@ class Replica {
   void add_attention(const Kind& kind, const Load& load, int threads_max, StepCost& cost) const;
   void add_outputs(const Kind& kind, const Load& load, int threads_max, StepCost& cost) const;
   void add_prepared(int64_t values, const Load& load, int threads_max, StepCost& cost) const;
+  /// Columns that one thread prepares or chooses for: many are shared, which takes a barrier.
+  double shared_columns(const Load& load, int threads_max, StepCost& cost) const;
   void add_gather(const std::vector<size_t>& members, int64_t floats, const Load& load,
                   StepCost& cost) const;
   void add_barrier(StepCost& cost) const;

@@ -203,14 +203,17 @@ void Replica::add_outputs(const Kind& kind, const Load& load, int threads_max,
 void Replica::add_prepared(int64_t values, const Load& load, int threads_max,
                            StepCost& cost) const {
   if (values == 0) return;
-  double columns = static_cast<double>(load.columns);
-  if (load.columns > kRedundantColumns) {
-    int least = threads_max;
-    for (const Rank& rank : ranks_) least = std::min(least, rank.threads);
-    columns = std::ceil(columns / least);
-    add_barrier(cost);
-  }
-  cost.time.compute += columns * static_cast<double>(values) / (machine_.thread.prepare * kGiga);
+  cost.time.compute += shared_columns(load, threads_max, cost) * static_cast<double>(values) /
+                       (machine_.thread.prepare * kGiga);
+}
+
+double Replica::shared_columns(const Load& load, int threads_max, StepCost& cost) const {
+  const double columns = static_cast<double>(load.columns);
+  if (load.columns <= kRedundantColumns) return columns;
+  int least = threads_max;
+  for (const Rank& rank : ranks_) least = std::min(least, rank.threads);
+  add_barrier(cost);
+  return std::ceil(columns / least);
 }
 
 void Replica::add_barrier(StepCost& cost) const {

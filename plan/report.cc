@@ -139,9 +139,10 @@ std::string ranks_of(const ReportOf& of, const Candidate& candidate) {
     std::string out = cat(decimal(100 * rank.share, 1), " % of ",
                           candidate.replicas > 1 ? "a replica" : "the work", ", ", rank.threads,
                           rank.threads == 1 ? " thread" : " threads");
-    if (decode_threads(candidate, of.machine) > 0) {
-      out += cat(", of which ", rank.decode_threads, " decode");
-    } else if (rank.decode_threads < rank.threads) {
+    const int decoding = decode_threads(candidate, of.machine);
+    if (decoding > 0 && decoding < rank.threads) {
+      out += cat(", of which ", decoding, " decode");
+    } else if (decoding == 0 && rank.decode_threads < rank.threads) {
       out += cat(" (decode is as fast with ", rank.decode_threads, ")");
     }
     out += cat(", ", gib(rank.memory.total()), " GiB");

@@ -78,7 +78,8 @@ BenchSetting a_setting() {
   setting.model_path = "m.gguf";
   setting.model_type = "llama Q4_K";
   setting.model_bytes = uint64_t{3} << 30;
-  setting.threads = 2;
+  setting.threads = 3;
+  setting.decode_threads = 2;
   return setting;
 }
 
@@ -113,6 +114,7 @@ TEST(BenchReport, JsonHasTheFieldsOfLlamaBenchAndItsOwn) {
         "n_nodes",        "gb_per_s",     "ceiling_gb_per_s", "ceiling_share",  "ranks"})
     EXPECT_NE(row.find(name), nullptr) << name;
   EXPECT_EQ(*row.find("cpu_info")->string(), "A \"CPU\"");
+  EXPECT_EQ(*row.find("n_threads")->integer(), 2);
   EXPECT_EQ(*row.find("avg_ns")->integer(), 3'000'000'000);
   EXPECT_EQ(*row.find("avg_ts")->number(), 24);  // of 32 and 16
   EXPECT_EQ(*row.find("ceiling_share")->number(), 0.75);

@@ -13,13 +13,12 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from processes import MODEL, ROOT, SECONDS_MAX, wait_until  # noqa: E402
+from processes import MODEL, ROOT, wait_until  # noqa: E402
 from serving import Service  # noqa: E402
 
 BINARY = None
@@ -169,10 +168,8 @@ class Leftovers(unittest.TestCase):
             for member in members:
                 self.assertTrue(member.read_text().isdigit())
                 member.write_text(str(stranger.pid))
-            begin = time.monotonic()
             with first.next_server() as second:
                 second.wait_ready()
-                self.assertLess(time.monotonic() - begin, SECONDS_MAX / 2, "it waits for nobody")
                 self.assertNotIn("taking over the workers", second.stderr())
                 self.assertEqual(second.complete(PROMPT, **GREEDY), expected)
                 self.assertIsNone(stranger.poll(), "the stranger lives")

@@ -158,6 +158,7 @@ TEST(KvQ8_0, IsNearToExactKeysAndValues) {
               << "\n";
     EXPECT_LE(eight, 0.05) << name;
     EXPECT_LE(reference, 0.05) << name;
+    EXPECT_GT(reference, 0) << name;
     EXPECT_GT(eight, half);
   }
 }

@@ -34,7 +34,7 @@ constexpr base::TimeNs kQuietWithin = 180 * kSecond;
 constexpr uint64_t kCrashesOfTheGuilty = 3;  // before that no request ends with its group
 
 /// What goes wrong between router and clients in a test of this test.
-enum class Bug { kNone, kIdsOfTheGroup, kEndsTwice, kTokenLost };
+enum class Bug { kNone, kIdsOfTheGroup, kEndsTwice, kTokenLost, kGivesUp };
 
 /// What both groups have in common: the model and its clients.
 Scenario draw_replicas(uint64_t seed) {
@@ -180,8 +180,6 @@ class Replicas {
     for (const auto& group : groups_) live += group->cluster.broker()->live_requests();
     front_.expect(static_cast<size_t>(live) == front_.open_requests(),
                   "the groups have other requests than their clients");
-    front_.expect(front_.counts.broken == 0 || losses() >= kCrashesOfTheGuilty,
-                  "a request ended with its group, which was not lost three times");
   }
 
   void tell(size_t g, broker::Event& event) {
@@ -189,10 +187,17 @@ class Replicas {
     auto* token = std::get_if<broker::TokenEvent>(&event);
     if (token == nullptr) return;
     if (bug_ == Bug::kTokenLost && token->chunk.index == 3) token->chunk.tokens.clear();
+    if (bug_ == Bug::kGivesUp && token->chunk.index == 3) {
+      token->chunk.finish = proto::Finish::kError;
+      token->chunk.error = {base::Code::kPeerLost, "the workers died"};
+    }
     const bool ends = token->chunk.finish != proto::Finish::kNone;
     const broker::Broker& broker = *groups_[g]->cluster.broker();
     front_.on_event(event, broker);
     if (ends && bug_ == Bug::kEndsTwice) front_.on_event(event, broker);
+    if (token->chunk.finish == proto::Finish::kError)
+      front_.expect(losses() >= losses_before_[token->chunk.request_id] + kCrashesOfTheGuilty,
+                    "a request ended with an error before groups were lost three times");
     if (ends) groups_of_.erase(token->chunk.request_id);
     front_.expect(!ends || !router_->group_of(token->chunk.request_id),
                   "the router knows a request that has ended");
@@ -223,6 +228,7 @@ class Replicas {
       return;
     }
     front_.on_accepted(*id, std::move(request));
+    losses_before_[*id] = losses();
     groups_of_[*id] = router_->group_of(*id).value_or(0);
     flush();
   }
@@ -289,7 +295,8 @@ class Replicas {
   Checker front_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::unique_ptr<broker::Router> router_;
-  std::map<uint64_t, size_t> groups_of_;  // of open requests, as last looked at
+  std::map<uint64_t, size_t> groups_of_;        // of open requests, as last looked at
+  std::map<uint64_t, uint64_t> losses_before_;  // a request was sent
   base::TimeNs tick_at_ = 0;
   uint64_t moved_ = 0;
 };
@@ -332,7 +339,7 @@ TEST(SimulatedReplicas, LoseNoAnswerAndGiveNoneTwice) {
 }
 
 TEST(SimulatedReplicas, BugsBetweenRouterAndClientsAreFound) {
-  for (const Bug bug : {Bug::kIdsOfTheGroup, Bug::kEndsTwice, Bug::kTokenLost}) {
+  for (const Bug bug : {Bug::kIdsOfTheGroup, Bug::kEndsTwice, Bug::kTokenLost, Bug::kGivesUp}) {
     bool found = false;
     for (uint64_t seed = 1; seed <= 20 && !found; seed++)
       found = Replicas(seed, bug).run().has_value();
