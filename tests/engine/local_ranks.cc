@@ -64,6 +64,14 @@ base::StepFeed& LocalRanks::feed(int rank) {
                 : zmq_groups_[static_cast<size_t>(rank)]->feed();
 }
 
+namespace {
+
+bool more_threads_than_cpus(const LocalRanksOptions& options) {
+  return options.ranks * options.threads > static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
 base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const plan::Plan& plan,
                                     const LocalRanksOptions& options) {
   ranks_.push_back(std::make_unique<LocalRank>());
@@ -102,7 +110,8 @@ base::Status LocalRanks::start_rank(int rank, const kernels::Ops& ops, const pla
                          .exchange = &exchange(rank),
                          .expert_trace = expert_traces_[static_cast<size_t>(rank)].data(),
                          .run_delay = options.run_delay,
-                         .roster = options.roster}));
+                         .roster = options.roster,
+                         .oversubscribed = more_threads_than_cpus(options)}));
   if (rank > 0) {
     own.thread = std::thread([this, &own, rank] {
       Follower follower(*own.engine, feed(rank));
