@@ -3,9 +3,11 @@
 
     probe, file A on 1 and 2 nodes, probe, file B on 1 and 2 nodes, probe, …
 
-Every file is measured by `numoe bench` between two probes of the machine, and predicted by `numoe plan` from both; the
-prediction is the mean. No constant of the planner comes from these files: all figures are those of the probes. Where
-there is only one node, two are simulated. Leave the machine alone meanwhile: it takes some ten minutes.
+Every file is measured by `numoe bench` between two probes of the machine, a few times, and each time predicted by `numoe
+plan` from both probes; the prediction is the mean. What memory gives can halve within a minute on a rented machine, so the
+bandwidth is that of the read loop that `numoe bench` runs right before and right after each sample; kernels and waits are
+those of the probes. No constant of the planner comes from these files. Where there is only one node, two are simulated.
+Leave the machine alone meanwhile: it takes some ten minutes.
 
 Usage: plan.py path/to/numoe FOLDER [--repetitions N] [--quick]
 FOLDER keeps the files (some 12 GB) for the next run.
@@ -19,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 # Shape, type, layers. Two shapes and two types, each with both.
@@ -71,23 +74,30 @@ def synthetic(arguments, shape, weights, layers):
     return path
 
 
-def predicted(arguments, path, nodes, profile):
-    """Speeds as they are measured: generation right behind the prompt's beginning, a prompt from its beginning on."""
-    def plan(depth):
-        text = run(arguments.numoe, "plan", path, "--profile", profile, "--strategy", "rows", "--replicas", 1, "--nodes",
-                   nodes, "--parallel", 1, "--depth", depth, "--json")
-        document = json.loads(text)
-        return document["candidates"][document["chosen"] or 0]["one"]
-    return {"decode": plan(GENERATED // 2)["decode"], "prefill": plan(PROMPT)["prefill"]}
+@dataclass
+class Sample:
+    speed: float  # tokens a second
+    reads: float  # GB/s of a read loop on all nodes, right before and right after
+
+
+def predicted(arguments, path, nodes, profile, what, reads):
+    """As it is measured: generation right behind the prompt's beginning, a prompt from its beginning on."""
+    text = run(arguments.numoe, "plan", path, "--profile", profile, "--strategy", "rows", "--replicas", 1, "--nodes", nodes,
+               "--parallel", 1, "--depth", GENERATED // 2 if what == "decode" else PROMPT, "--bandwidth",
+               f"{reads / nodes:.3f}", "--json")
+    document = json.loads(text)
+    return document["candidates"][document["chosen"] or 0]["one"][what]
 
 
 def measured(arguments, path, nodes):
-    text = run(arguments.numoe, "bench", path, "--nodes", nodes, "--strategy", "rows", "-p", PROMPT, "-n", GENERATED, "-r",
-               arguments.repetitions, "-o", "jsonl")
-    rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    medians = {("prefill" if row["n_prompt"] else "decode"): statistics.median(row["samples_ts"]) for row in rows}
-    spread = max(max(row["samples_ts"]) / min(row["samples_ts"]) for row in rows)
-    return medians, spread
+    """{"decode" or "prefill": samples}; each by a process of its own, which reads right before and after."""
+    samples = {what: [] for what in BOUNDS}
+    for _ in range(arguments.repetitions):
+        text = run(arguments.numoe, "bench", path, "--nodes", nodes, "--strategy", "rows", "-p", PROMPT, "-n", GENERATED,
+                   "-r", 1, "-o", "jsonl")
+        for row in (json.loads(line) for line in text.splitlines() if line.startswith("{")):
+            samples["prefill" if row["n_prompt"] else "decode"].append(Sample(row["avg_ts"], row["ceiling_gb_per_s"]))
+    return samples
 
 
 def main():
@@ -105,20 +115,22 @@ def main():
     for shape, weights, path in files:
         speeds = {nodes: measured(arguments, path, nodes) for nodes in NODES}
         after = machine.probe()
-        for nodes, (medians, spread) in speeds.items():
-            both = [predicted(arguments, path, nodes, profile) for profile in (before, after)]
+        for nodes, samples in speeds.items():
             for what, bound in BOUNDS.items():
-                prediction = statistics.mean(one[what] for one in both)
-                rows.append((shape, weights, nodes, what, prediction, medians[what], prediction / medians[what] - 1, bound,
-                             spread))
+                pairs = [(statistics.mean(predicted(arguments, path, nodes, profile, what, sample.reads)
+                                          for profile in (before, after)), sample) for sample in samples[what]]
+                rows.append((shape, weights, nodes, what, pairs, bound,
+                             statistics.median(prediction / sample.speed for prediction, sample in pairs) - 1))
         before = after
-    print("\n| model | weights | nodes | what | predicted | measured | off by | bound | samples differ by |")
+    print("\n| model | weights | nodes | what | reads GB/s | predicted | measured | off by, median | bound |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for shape, weights, nodes, what, prediction, speed, off, bound, spread in rows:
+    for shape, weights, nodes, what, pairs, bound, off in rows:
+        reads = [sample.reads for _, sample in pairs]
         mark = "" if abs(off) <= bound else " **outside**"
-        print(f"| {shape} | {weights} | {nodes} | {what} | {prediction:.1f} | {speed:.1f} | {100 * off:+.0f} %{mark} "
-              f"| {100 * bound:.0f} % | {100 * (spread - 1):.0f} % |")
-    outside = sum(abs(row[6]) > row[7] for row in rows)
+        print(f"| {shape} | {weights} | {nodes} | {what} | {min(reads):.0f}-{max(reads):.0f} "
+              f"| {statistics.median(prediction for prediction, _ in pairs):.1f} "
+              f"| {statistics.median(sample.speed for _, sample in pairs):.1f} | {100 * off:+.0f} %{mark} | {100 * bound:.0f} % |")
+    outside = sum(abs(off) > bound for *_, bound, off in rows)
     print(f"\n{len(rows) - outside} of {len(rows)} predictions within their bounds")
 
 
