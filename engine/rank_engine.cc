@@ -147,7 +147,7 @@ void RankEngine::count(uint64_t step_ns) {
   for (size_t phase = 0; phase < kPhaseCount; phase++)
     stats_.phase_ns[phase] += first.clock.ns()[phase];
   for (const int t : members) stats_.weight_bytes += scratch_[as_size(t)]->weight_bytes;
-  if (!roster_.on_step(step_ns)) return;
+  if (!roster_.on_step(step_ns, members.size())) return;
   for (size_t t = 0; t < delay_ns_.size(); t++)
     delay_ns_[t] = options_.run_delay(static_cast<int>(t));
   if (roster_.judge(delay_ns_)) seat_members();

@@ -31,20 +31,23 @@ Roster::Roster(std::span<const int> cpus, int cpu_count, const RosterOptions& op
   members_ = able_;
   crowded_.reserve(able_.size());
   delay_at_begin_.reserve(cpus.size());
+  busy_ns_.resize(cpus.size());
 }
 
-bool Roster::on_step(uint64_t step_ns) {
+bool Roster::on_step(uint64_t step_ns, size_t count) {
   if (able_.size() == 1) return false;
-  busy_ns_ += step_ns;
+  for (size_t i = 0; i < count; i++) busy_ns_[static_cast<size_t>(members_[i])] += step_ns;
+  window_ns_ += step_ns;
   if (members_.size() == able_.size())
-    return busy_ns_ >= options_.window_ns || delay_at_begin_.empty();
+    return window_ns_ >= options_.window_ns || delay_at_begin_.empty();
   out_ns_ += step_ns;
   return out_ns_ >= retry_ns_;
 }
 
 void Roster::begin_window(std::span<const uint64_t> delay_ns) {
   delay_at_begin_.assign(delay_ns.begin(), delay_ns.end());
-  busy_ns_ = 0;
+  std::ranges::fill(busy_ns_, 0);
+  window_ns_ = 0;
 }
 
 bool Roster::judge(std::span<const uint64_t> delay_ns) {
@@ -62,8 +65,10 @@ bool Roster::judge(std::span<const uint64_t> delay_ns) {
   double most = 0;
   for (const int t : members_) {
     const auto i = static_cast<size_t>(t);
+    // Of a few steps a share says little.
+    if (busy_ns_[i] == 0 || busy_ns_[i] < window_ns_ / 4) continue;
     const double share =
-        static_cast<double>(delay_ns[i] - delay_at_begin_[i]) / static_cast<double>(busy_ns_);
+        static_cast<double>(delay_ns[i] - delay_at_begin_[i]) / static_cast<double>(busy_ns_[i]);
     if (share > kCrowded) crowded_.push_back(t);
     most = std::max(most, share);
   }

@@ -28,8 +28,9 @@ class Roster {
   /// Ascending, never empty.
   std::span<const int> members() const { return members_; }
 
-  /// A step took `step_ns`. True if the roster wants to see how long the threads have waited.
-  bool on_step(uint64_t step_ns);
+  /// A step took `step_ns` of the first `count` members; the others slept, and waited for no CPU.
+  /// True if the roster wants to see how long the threads have waited.
+  bool on_step(uint64_t step_ns, size_t count);
   /// `delay_ns[t]`: how long thread t has ever been ready to run without a CPU. True if that
   /// changed the members.
   bool judge(std::span<const uint64_t> delay_ns);
@@ -44,7 +45,8 @@ class Roster {
   std::vector<int> members_;              // of able_
   std::vector<int> crowded_;              // reused
   std::vector<uint64_t> delay_at_begin_;  // [threads] of the window; empty before the first
-  uint64_t busy_ns_ = 0;                  // steps of the window
+  std::vector<uint64_t> busy_ns_;         // [threads] steps of the window that it took part in
+  uint64_t window_ns_ = 0;                // all steps of the window
   uint64_t out_ns_ = 0;                   // steps since threads were left out
   uint64_t retry_ns_;                     // after so much of that they are tried again
 };

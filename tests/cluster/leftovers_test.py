@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from processes import MODEL, ROOT, wait_until  # noqa: E402
+from processes import MODEL, ROOT, in_private_mounts, wait_until  # noqa: E402
 from serving import Service  # noqa: E402
 
 BINARY = None
@@ -195,12 +195,6 @@ class Leftovers(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__.strip())
-    if os.geteuid() == 0 and shutil.which("unshare") and "--inside" not in sys.argv:
-        probe = subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True)
-        if probe.returncode == 0:
-            os.execvp("unshare", ["unshare", "-m", "--propagation", "private", sys.executable, *sys.argv, "--inside"])
-    if "--inside" in sys.argv:
-        sys.argv.remove("--inside")
-        MAY_MOUNT = True
+    MAY_MOUNT = in_private_mounts()
     BINARY = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)  # tells why a test was skipped

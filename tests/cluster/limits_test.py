@@ -8,7 +8,6 @@ Needs root, for cgroups and mount namespaces; what cannot be set up is skipped.
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from processes import MODEL, SECONDS_MAX, Run, wait_until  # noqa: E402
+from processes import MODEL, SECONDS_MAX, Run, in_private_mounts, wait_until  # noqa: E402
 from serving import Service  # noqa: E402
 
 BINARY = PRIVATE_MEMORY = None
@@ -247,12 +246,6 @@ class PrivateMemory(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__.strip())
-    if os.geteuid() == 0 and shutil.which("unshare") and "--inside" not in sys.argv:
-        probe = subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True)
-        if probe.returncode == 0:
-            os.execvp("unshare", ["unshare", "-m", "--propagation", "private", sys.executable, *sys.argv, "--inside"])
-    if "--inside" in sys.argv:
-        sys.argv.remove("--inside")
-        MAY_MOUNT = True
+    MAY_MOUNT = in_private_mounts()
     BINARY, PRIVATE_MEMORY = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     unittest.main(verbosity=2)  # tells why a test was skipped

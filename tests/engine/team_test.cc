@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -70,12 +71,14 @@ class Steps {
  public:
   Steps(Roster& roster, size_t threads) : roster_(roster), delay_(threads) {}
   void run(int steps, const std::vector<double>& shares) {
-    for (int step = 0; step < steps; step++) {
-      for (const int t : roster_.members())
-        delay_[static_cast<size_t>(t)] +=
-            static_cast<uint64_t>(shares[static_cast<size_t>(t)] * 10 * kMillisecond);
-      if (roster_.on_step(10 * kMillisecond)) roster_.judge(delay_);
-    }
+    for (int step = 0; step < steps; step++) run_one(shares, roster_.members().size());
+  }
+  /// One step of the first `count` members.
+  void run_one(const std::vector<double>& shares, size_t count) {
+    for (const int t : roster_.members().first(count))
+      delay_[static_cast<size_t>(t)] +=
+          static_cast<uint64_t>(shares[static_cast<size_t>(t)] * 10 * kMillisecond);
+    if (roster_.on_step(10 * kMillisecond, count)) roster_.judge(delay_);
   }
 
  private:
@@ -121,6 +124,21 @@ TEST(Roster, KeepsAllWhereLeavingOutWouldCostMore) {
   EXPECT_EQ(members(four), (std::vector<int>{0, 1, 3}));
 }
 
+// A thread that sleeps while others generate is as crowded as it is while it computes prompts.
+TEST(Roster, JudgesAThreadByTheStepsThatItTookPartIn) {
+  Roster roster(std::vector<int>{0, 1}, 2);
+  Steps steps(roster, 2);
+  for (int step = 0; step < 30 && roster.members().size() == 2; step++)
+    steps.run_one({0, 0.5}, step % 3 == 0 ? 2 : 1);
+  EXPECT_EQ(members(roster), (std::vector<int>{0}));
+  Roster quiet(std::vector<int>{0, 1}, 2);
+  Steps more(quiet, 2);
+  for (int step = 0; step < 300; step++) {
+    more.run_one({0, 0.1}, step % 3 == 0 ? 2 : 1);
+    ASSERT_EQ(quiet.members().size(), 2u) << "step " << step;
+  }
+}
+
 TEST(Roster, ThreadsThatShareACpuStayOutForGood) {
   EXPECT_EQ(members(Roster(std::vector<int>{0, 1, 0, 1}, 2)), (std::vector<int>{0, 1}));
   EXPECT_EQ(members(Roster(std::vector<int>{-1, -1, -1}, 2)), (std::vector<int>{0, 1}));
@@ -141,8 +159,10 @@ TEST(Team, RunsOnlyTheMembers) {
   }
 }
 
-// Threads come and go between steps, the first one too: the logits stay the same bits.
-TEST(Team, WhoComputesChangesNoBit) {
+/// Calls `check` for models with experts and a latent, with 60 tokens and what one thread alone
+/// makes of them.
+void for_models(const std::function<void(const model::Model&, const std::vector<int32_t>&,
+                                         const Logits&)>& check) {
   for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "deepseek2-v3-mla-f16"}) {
     SCOPED_TRACE(name);
     const GoldenCase one = golden_case(name);
@@ -154,55 +174,54 @@ TEST(Team, WhoComputesChangesNoBit) {
     std::iota(tokens.begin(), tokens.end(), 1);
     const auto expected = (*alone)->forward(tokens, 1);
     ASSERT_TRUE(expected.ok());
-    for (const int ranks : {1, 2}) {
-      // Each look finds another thread without a CPU for all of the time.
-      LocalRanksOptions options{.ranks = ranks, .threads = 3};
-      options.run_delay = [looks = 0, delay = std::vector<uint64_t>(3)](int t) mutable {
-        if (t == 0) looks++;
-        if (t == looks % 3) delay[static_cast<size_t>(t)] += 1'000'000'000'000;
-        return delay[static_cast<size_t>(t)];
-      };
-      options.roster = {.window_ns = 1, .retry_min_ns = 1, .retry_max_ns = 1};
-      auto changing = LocalRanks::start(*model, options);
-      ASSERT_TRUE(changing.ok()) << changing.error().message;
-      const auto logits = (*changing)->forward(tokens, 1);
-      ASSERT_TRUE(logits.ok());
-      EXPECT_EQ(expected->positions, logits->positions) << ranks << " ranks";
-    }
+    check(*model, tokens, *expected);
   }
+}
+
+// Threads come and go between steps, the first one too: the logits stay the same bits.
+TEST(Team, WhoComputesChangesNoBit) {
+  for_models(
+      [](const model::Model& model, const std::vector<int32_t>& tokens, const Logits& expected) {
+        for (const int ranks : {1, 2}) {
+          // Each look finds another thread without a CPU for all of the time.
+          LocalRanksOptions options{.ranks = ranks, .threads = 3};
+          options.run_delay = [looks = 0, delay = std::vector<uint64_t>(3)](int t) mutable {
+            if (t == 0) looks++;
+            if (t == looks % 3) delay[static_cast<size_t>(t)] += 1'000'000'000'000;
+            return delay[static_cast<size_t>(t)];
+          };
+          options.roster = {.window_ns = 1, .retry_min_ns = 1, .retry_max_ns = 1};
+          auto changing = LocalRanks::start(model, options);
+          ASSERT_TRUE(changing.ok()) << changing.error().message;
+          const auto logits = (*changing)->forward(tokens, 1);
+          ASSERT_TRUE(logits.ok());
+          EXPECT_EQ(expected.positions, logits->positions) << ranks << " ranks";
+        }
+      });
 }
 
 // A prompt by three threads, what follows it by fewer, a prompt again: the same bits.
 TEST(Team, DecodingWithFewerThreadsChangesNoBit) {
-  for (const char* name : {"qwen3moe-q4_k", "olmoe-f32", "deepseek2-v3-mla-f16"}) {
-    SCOPED_TRACE(name);
-    const GoldenCase one = golden_case(name);
-    auto model = model::load_model(one.path);
-    ASSERT_TRUE(model.ok()) << model.error().message;
-    auto alone = LocalRanks::start(*model, {.ranks = 1, .threads = 1});
-    ASSERT_TRUE(alone.ok()) << alone.error().message;
-    std::vector<int32_t> tokens(60);
-    std::iota(tokens.begin(), tokens.end(), 1);
-    const auto expected = (*alone)->forward(tokens);
-    ASSERT_TRUE(expected.ok());
-    for (const auto& [ranks, decode_threads] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 5}}) {
-      auto fewer = LocalRanks::start(
-          *model, {.ranks = ranks, .threads = 3, .decode_threads = decode_threads});
-      ASSERT_TRUE(fewer.ok()) << fewer.error().message;
-      const auto all = static_cast<int>((*fewer)->leader().members().size());
-      std::vector<std::vector<float>> positions;
-      for (const auto& [begin, end, chunk] :
-           {std::array{0, 20, 0}, {20, 30, 1}, {30, 45, 15}, {45, 60, 1}}) {
-        const auto part =
-            (*fewer)->forward({tokens.begin() + begin, tokens.begin() + end}, chunk, 0, begin);
-        ASSERT_TRUE(part.ok()) << part.error().message;
-        positions.insert(positions.end(), part->positions.begin(), part->positions.end());
-        EXPECT_EQ((*fewer)->leader().stats().threads,
-                  chunk == 1 ? std::min(all, decode_threads) : all);
-      }
-      EXPECT_EQ(expected->positions, positions) << ranks << " ranks, " << decode_threads;
-    }
-  }
+  for_models(
+      [](const model::Model& model, const std::vector<int32_t>& tokens, const Logits& expected) {
+        for (const auto& [ranks, decode_threads] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 5}}) {
+          auto fewer = LocalRanks::start(
+              model, {.ranks = ranks, .threads = 3, .decode_threads = decode_threads});
+          ASSERT_TRUE(fewer.ok()) << fewer.error().message;
+          const auto all = static_cast<int>((*fewer)->leader().members().size());
+          std::vector<std::vector<float>> positions;
+          for (const auto& [begin, end, chunk] :
+               {std::array{0, 20, 0}, {20, 30, 1}, {30, 45, 15}, {45, 60, 1}}) {
+            const auto part =
+                (*fewer)->forward({tokens.begin() + begin, tokens.begin() + end}, chunk, 0, begin);
+            ASSERT_TRUE(part.ok()) << part.error().message;
+            positions.insert(positions.end(), part->positions.begin(), part->positions.end());
+            EXPECT_EQ((*fewer)->leader().stats().threads,
+                      chunk == 1 ? std::min(all, decode_threads) : all);
+          }
+          EXPECT_EQ(expected.positions, positions) << ranks << " ranks, " << decode_threads;
+        }
+      });
 }
 
 }  // namespace
