@@ -8,7 +8,9 @@ docs/performance.md. Parts (--parts):
   main        pp512 and tg64 of every engine; numoe as 1 node x T threads and as 2 nodes x T/2
   neighbour   tg of every engine alone, and with a foreign busy process on the last CPU
   batch       numoe: 8 sequences generating together against 1; a peer's with --batched-peer
-  depth       tg32 behind 128, 4096 and 8192 positions; numoe also pp128 up to 128 and behind the others
+  depth       pp128 and tg32 behind 128, 4096 and 8192 positions (--depths); a peer's prompts with --sweep-peer, or if
+              its llama-bench knows -d
+  threads     pp128 and tg32 with two threads per CPU, against --threads
 
 Usage: compare.py path/to/numoe MODEL… [--peer NAME='COMMAND …']… [--threads T] [--rounds N] [--parts LIST] [--json FILE]
 
@@ -27,92 +29,10 @@ import subprocess
 import sys
 import time
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-PARTS = ("main", "neighbour", "batch", "depth")
-DEPTHS = (128, 4096, 8192)
-TIME_LIMIT = 900  # seconds of one run
+sys.dont_write_bytecode = True
+from compare_engines import CHUNK, TIME_LIMIT, Numoe, Peer, Run, Sweep, Test, fail, named_command, note  # noqa: E402
 
-
-def fail(text):
-    sys.exit(f"compare: {text}")
-
-
-def note(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-class Engine:
-    """A way to run a test: numoe with some placement, or a peer's llama-bench."""
-
-    def __init__(self, name, command, is_numoe):
-        self.name, self.command, self.is_numoe = name, command, is_numoe
-        self.version = ""
-
-    def arguments(self, model, test):
-        if self.is_numoe:
-            return [*self.command[:2], model, *self.command[2:], "-o", "json", "-r", "1", *test.for_numoe()]
-        return [*self.command, "-m", model, "-o", "json", "-r", "1", *test.for_peer()]
-
-
-class Test:
-    """Prompt and generated tokens, each a sample of its own, behind `depth` positions."""
-
-    def __init__(self, prompt=0, generated=0, depth=0, sequences=1):
-        self.prompt, self.generated, self.depth, self.sequences = prompt, generated, depth, sequences
-
-    def for_numoe(self):
-        return ["-p", str(self.prompt), "-n", str(self.generated), "-d", str(self.depth), "-b", str(self.sequences)]
-
-    def for_peer(self):
-        depth = ["-gp", f"{self.depth},{self.generated}"] if self.depth and self.generated else []
-        return ["-p", str(self.prompt), "-n", "0" if depth else str(self.generated), *depth]
-
-
-def busy_ticks():
-    """Of all CPUs, without what a hypervisor took."""
-    with open("/proc/stat", encoding="ascii") as file:
-        fields = [int(field) for field in file.readline().split()[1:9]]
-    user, nice, system, _, _, irq, softirq, _ = fields
-    return user + nice + system + irq + softirq
-
-
-class Run:
-    """The samples of one process, and how many CPUs others used meanwhile."""
-
-    def __init__(self, engine, model, test, own_foreign=0.0):
-        command = engine.arguments(model, test)
-        before, begin, children = busy_ticks(), time.monotonic(), os.times()
-        try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
-                                  timeout=TIME_LIMIT)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            fail(f"{shlex.join(command)}: {error}")
-        seconds = time.monotonic() - begin
-        after, now = busy_ticks(), os.times()
-        own = now.children_user + now.children_system - children.children_user - children.children_system
-        self.foreign = max(0.0, ((after - before) / CLOCK_TICKS - own) / seconds - own_foreign)
-        if done.returncode != 0:
-            fail(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        self.rows = parse_rows(done.stdout, command)
-        engine.version = str(self.rows[0].get("build_commit", ""))
-
-    def row(self, wants_prompt):
-        for row in self.rows:
-            # A peer's "generate behind a prompt" has both numbers and times the tokens only.
-            if (row["n_gen"] == 0) == wants_prompt:
-                return row
-        return None
-
-
-def parse_rows(text, command):
-    begin = text.find("[")
-    try:
-        rows = json.loads(text[begin:]) if begin >= 0 else []
-    except json.JSONDecodeError as error:
-        fail(f"{shlex.join(command)} gave no JSON: {error}")
-    if not rows:
-        fail(f"{shlex.join(command)} measured nothing")
-    return rows
+PARTS = ("main", "neighbour", "batch", "depth", "threads")
 
 
 class Figures:
@@ -289,32 +209,61 @@ def batch_part(arguments, engines, model, out):
     return figures
 
 
+def add_both(figures, name, run, *place):
+    """The prompt and the tokens of a run."""
+    figures.add((name, "pp", *place), run, True)
+    figures.add((name, "tg", *place), run, False)
+    return " ".join(f"{what} {figures.samples[(name, what, *place)][-1]:.1f}" for what in ("pp", "tg")
+                    if (name, what, *place) in figures.samples)
+
+
+def cache_text(engine, row):
+    attention = {None: "", 0: ", no flash attention"}.get(row.get("flash_attn"), ", flash attention")
+    return f"{engine.name} {row.get('type_k', 'f16')}/{row.get('type_v', 'f16')}{attention}"
+
+
 def depth_part(arguments, engines, model, out):
-    figures = Figures()
+    figures, caches = Figures(), {}
+    sweeps = {engine.name: engine for engine in arguments.sweeps}
+    engines = [sweeps.pop(engine.name, engine) for engine in engines] + list(sweeps.values())
     for number in range(arguments.depth_rounds):
         for engine in engines:
-            for depth in DEPTHS:
-                # A prompt of 128 needs nothing before it to be at 128; peers time none behind others.
-                first = depth == DEPTHS[0]
-                with_prompt = engine.is_numoe and not first
-                run = measured(arguments, engine, model, Test(128 if with_prompt else 0, 32, depth))
-                figures.add((engine.name, "tg", depth), run, False)
-                if with_prompt:
-                    figures.add((engine.name, "pp", depth), run, True)
-                elif engine.is_numoe:
-                    figures.add((engine.name, "pp", depth), measured(arguments, engine, model, Test(128)), True)
-                note(f"depth round {number + 1} {engine.name} at {depth}: {run.rows[-1]['avg_ts']:.1f} tok/s")
+            for depth in arguments.depths:
+                run = measured(arguments, engine, model, Test(CHUNK, 32, depth))
+                caches[engine.name] = cache_text(engine, run.rows[0])
+                note(f"depth round {number + 1} {engine.name} at {depth}: {add_both(figures, engine.name, run, depth)}")
     rows = []
     for what in ("tg", "pp"):
         for engine in engines:
-            if (engine.name, what, DEPTHS[0]) not in figures.samples:
+            key = (engine.name, what)
+            if (*key, arguments.depths[0]) not in figures.samples:
                 continue
-            first = figures.median((engine.name, what, DEPTHS[0]))
-            cells = [figures.text((engine.name, what, depth)) for depth in DEPTHS]
-            ratios = [ratio_text(figures.median((engine.name, what, depth)), first) for depth in DEPTHS[1:]]
-            rows.append([engine.name, "tg32" if what == "tg" else "pp128", *cells, *ratios])
-    out.append(table(["engine", "test", *[f"@ {depth}" for depth in DEPTHS],
-                      *[f"{depth} / {DEPTHS[0]}" for depth in DEPTHS[1:]]], rows))
+            medians = [figures.median((*key, depth)) for depth in arguments.depths]
+            rows.append([engine.name, "tg32" if what == "tg" else f"pp{CHUNK}",
+                         *[figures.text((*key, depth)) for depth in arguments.depths],
+                         *[ratio_text(median, medians[0]) for median in medians[1:]]])
+    out.append(table(["engine", "test", *[f"@ {depth}" for depth in arguments.depths],
+                      *[f"{depth} / {arguments.depths[0]}" for depth in arguments.depths[1:]]], rows))
+    out.append(f"Keys and values: {'; '.join(caches.values())}. Each begins behind that many positions.\n")
+    return figures
+
+
+def threads_part(arguments, engines, model, out):
+    """No collapse where there are more threads than CPUs."""
+    figures = Figures()
+    few, many = arguments.threads, 2 * max(arguments.threads, len(os.sched_getaffinity(0)))
+    pairs = list(zip(engines, engines_of(arguments, many)))
+    for number in range(arguments.rounds):
+        for pair in pairs:
+            for threads, engine in zip((few, many), pair):
+                run = measured(arguments, engine, model, Test(CHUNK, 32))
+                note(f"threads round {number + 1} {engine.name} {threads}: "
+                     f"{add_both(figures, pair[0].name, run, threads)}")
+    rows = [[f"{one.name}, {other.name}" if one.is_numoe else one.name, f"{what}{size}",
+             *[figures.text((one.name, what, threads)) for threads in (few, many)],
+             ratio_text(figures.median((one.name, what, many)), figures.median((one.name, what, few)))]
+            for one, other in pairs for what, size in (("tg", 32), ("pp", CHUNK))]
+    out.append(table(["engine", "test", f"{few} threads", f"{many} threads", "ratio"], rows))
     return figures
 
 
@@ -333,16 +282,24 @@ def machine_text():
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(usage=__doc__.partition("Usage: ")[2].strip())
+    about, _, usage = __doc__.partition("Usage: ")
+    parser = argparse.ArgumentParser(usage=usage.strip(), description=about,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("numoe")
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
-    parser.add_argument("--batched-peer", action="append", default=[], metavar="COMMAND")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="a llama-bench and its options, "
+                        "flash attention and f16 keys and values among them if they are not its defaults")
+    parser.add_argument("--batched-peer", action="append", default=[], metavar="COMMAND",
+                        help="a llama-batched-bench, for batch")
+    parser.add_argument("--sweep-peer", action="append", default=[], metavar="NAME=COMMAND",
+                        help="a llama-sweep-bench, for depth, in the place of the peer of that name; gets `-m MODEL -t T -c N "
+                        f"-ub {CHUNK} -n 32 --sweep-stride N --output-format jsonl -ctk f16 -ctv f16 -fa on` behind it")
     parser.add_argument("--numoe-options", default="", help="of every numoe bench")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--depth-rounds", type=int, default=1)
-    parser.add_argument("--parts", default="main")
+    parser.add_argument("--depths", default="128,4096,8192", help="multiples of 128")
+    parser.add_argument("--depth-rounds", type=int, default=1, help="of depth, which takes long; --rounds of the others")
+    parser.add_argument("--parts", default="main", help=f"of {','.join(PARTS)}")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--generated", type=int, default=64)
     parser.add_argument("--neighbour-generated", type=int, default=32)
@@ -353,6 +310,7 @@ def parse_arguments():
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     arguments.parts = arguments.parts.split(",")
+    arguments.depths = [int(depth) for depth in arguments.depths.split(",")]
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; there are {', '.join(PARTS)}")
@@ -361,27 +319,31 @@ def parse_arguments():
     return arguments
 
 
-def engines_of(arguments):
-    threads = arguments.threads
+def engines_of(arguments, threads):
     options = shlex.split(arguments.numoe_options)
     one = [arguments.numoe, "bench", "--nodes", "1", "-t", str(threads), *options]
-    engines = [Engine(f"numoe 1x{threads}", one, True)]
+    engines = [Numoe(f"numoe 1x{threads}", one)]
     if threads >= 2 and not arguments.no_two_nodes:
         two = [arguments.numoe, "bench", "--nodes", "2", "-t", str(threads // 2), *options]
-        engines.append(Engine(f"numoe 2x{threads // 2}", two, True))
+        engines.append(Numoe(f"numoe 2x{threads // 2}", two))
     for peer in arguments.peer:
-        name, equals, command = peer.partition("=")
-        if not equals or not command:
-            fail(f"--peer takes NAME='COMMAND …', not {peer}")
-        engines.append(Engine(name, [*shlex.split(command), "-t", str(threads)], False))
+        name, command = named_command("--peer", peer)
+        engines.append(Peer(name, [*command, "-t", str(threads)]))
     return engines
+
+
+def sweeps_of(arguments):
+    commands = [named_command("--sweep-peer", peer) for peer in arguments.sweep_peer]
+    return [Sweep(name, [*command, "-t", str(arguments.threads)]) for name, command in commands]
 
 
 def main():
     arguments = parse_arguments()
-    engines = engines_of(arguments)
+    engines = engines_of(arguments, arguments.threads)
+    arguments.sweeps = sweeps_of(arguments)
     out, kept = [], {}
-    parts = {"main": main_part, "neighbour": neighbour_part, "batch": batch_part, "depth": depth_part}
+    parts = {"main": main_part, "neighbour": neighbour_part, "batch": batch_part, "depth": depth_part,
+             "threads": threads_part}
     begin, machine = time.monotonic(), machine_text()
     for model in arguments.models:
         for part in arguments.parts:
@@ -391,9 +353,11 @@ def main():
                                                          for key, rows in figures.rows.items()}
     print(f"Machine: {machine}.\n")
     print(f"Command: `{shlex.join(sys.argv)}` ({(time.monotonic() - begin) / 60:.0f} min). Medians [least–most] of "
-          f"{arguments.rounds} interleaved rounds.\n")
-    for engine in engines:
-        print(f"- {engine.name}: `{shlex.join(engine.command)}`, build {engine.version}")
+          f"{arguments.rounds} interleaved rounds, at depths of {arguments.depth_rounds}.\n")
+    for engine in [*engines, *arguments.sweeps]:
+        where = " at depths" if engine in arguments.sweeps else ""
+        build = f", build {engine.version}" if engine.version else ""
+        print(f"- {engine.name}{where}: `{shlex.join(engine.command)}`{build}")
     print()
     print("\n".join(out))
     if arguments.json:

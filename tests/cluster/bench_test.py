@@ -83,16 +83,29 @@ class Bench(unittest.TestCase):
             self.assertIn(part, done.stderr)
             self.assertEqual(done.stdout, "")
 
-    def test_compare_prints_tables(self):
+    def compare(self, *arguments):
         # The program itself in the place of a peer: as fast as itself.
         peer = f"{sys.executable} {ROOT / 'tests' / 'cluster' / 'bench_peer.py'} {BINARY}"
-        done = subprocess.run([sys.executable, str(ROOT / "bench" / "compare.py"), BINARY, str(MODEL), "--peer",
-                               f"itself={peer}", "--rounds", "1", "--retries", "0", "--prompt", "32", "--generated", "8",
-                               "--threads", "2", "--parts", "main,neighbour,batch", "--neighbour-generated", "4",
-                               "--batch-generated", "4"], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, str(ROOT / "bench" / "compare.py"), BINARY, str(MODEL), "--rounds", "1",
+                               "--peer", f"itself={peer} --chunk 128", "--sweep-peer", f"swept={peer}", "--retries", "0",
+                               "--threads", "2", *arguments], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_compare_prints_tables(self):
+        text = self.compare("--prompt", "32", "--generated", "8", "--parts", "main,neighbour,batch",
+                            "--neighbour-generated", "4", "--batch-generated", "4")
         for part in ("numoe 1x2 / itself", "numoe 2x1 / numoe 1x2", "busy process on CPU", "allowed by what"):
-            self.assertIn(part, done.stdout)
+            self.assertIn(part, text)
+
+    def test_compare_measures_depths_and_too_many_threads(self):
+        text = self.compare("--parts", "depth,threads", "--depths", "128,256")
+        for engine in ("numoe 1x2", "numoe 2x1", "itself", "swept"):
+            for test in ("tg32", "pp128"):
+                self.assertRegex(text, rf"\| {engine} \| {test} (\| [0-9.]+ \[[^|]*\] ){{2}}\| [0-9.]+ \|")
+        self.assertIn("swept f16/f16, flash attention", text)
+        self.assertRegex(text, r"\| numoe 1x2, numoe 1x[0-9]+ \| tg32 (\| [0-9.]+ \[[^|]*\] ){2}\| [0-9.]+ \|")
+        self.assertRegex(text, r"\| itself \| pp128 \| [0-9.]+ ")
 
     def test_models_prints_tables_and_reasons(self):
         done = subprocess.run([sys.executable, str(ROOT / "bench" / "models.py"), BINARY, str(MODEL.parent), "--depths",
