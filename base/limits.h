@@ -18,6 +18,6 @@ inline constexpr int kKvBlockPositions = 64;  // positions of one KV block = one
 inline constexpr int kSliceRows = 32;         // slice boundaries are multiples of this
 
 /// The version of all arithmetic that decides tokens; any change of a bit bumps it.
-inline constexpr uint32_t kNumericsVersion = 3;
+inline constexpr uint32_t kNumericsVersion = 4;
 
 }  // namespace base

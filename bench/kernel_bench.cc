@@ -267,49 +267,62 @@ void bench_quantise(const Ops& ops, const Ops& scalar, const Options& options) {
               static_cast<double>(kLength * kColumns) * 1e-9 / best);
 }
 
+/// One segment in the cache, by queries that share it.
 void bench_attend(const Ops& ops, const Ops& scalar, kernels::KvType type, const Options& options) {
-  constexpr int kDim = 128, kBlocks = 32;
-  constexpr int64_t kPositions = kBlocks * base::kKvBlockPositions;
+  constexpr int kDim = 128, kQueries = 16;
+  constexpr size_t kQueryBytes = kDim * sizeof(float);
   const size_t block_bytes = base::kKvBlockPositions * kernels::kv_row_bytes(type, kDim);
-  const Memory k(block_bytes * kBlocks), v(block_bytes * kBlocks);
-  const std::vector<float> values = normals(kDim * kPositions, 4);
+  const Memory k(block_bytes * kernels::kSegmentBlocks), v(block_bytes * kernels::kSegmentBlocks);
+  const std::vector<float> values = normals(kDim * kernels::kSegmentPositions, 4);
   std::vector<const std::byte*> k_blocks, v_blocks;
-  for (int b = 0; b < kBlocks; ++b) {
+  for (int b = 0; b < kernels::kSegmentBlocks; ++b) {
     k_blocks.push_back(k.data() + static_cast<size_t>(b) * block_bytes);
     v_blocks.push_back(v.data() + static_cast<size_t>(b) * block_bytes);
   }
-  for (int64_t p = 0; p < kPositions; ++p) {
+  for (int64_t p = 0; p < kernels::kSegmentPositions; ++p) {
     const size_t b = static_cast<size_t>(p / base::kKvBlockPositions) * block_bytes;
     const int slot = static_cast<int>(p % base::kKvBlockPositions);
     ops.store_k(type, values.data() + p * kDim, kDim, slot, k.data() + b);
     ops.store_v(type, values.data() + p * kDim, kDim, slot, v.data() + b);
   }
-  float out[kDim], expected[kDim];
-  kernels::AttendArgs args{.q = values.data(),
-                           .k_blocks = k_blocks.data(),
-                           .v_blocks = v_blocks.data(),
-                           .positions = kPositions,
-                           .head_dim = kDim,
-                           .value_dim = kDim,
-                           .scale = 0.05f,
-                           .kv_type = type,
-                           .out = expected};
-  scalar.attend(args);
-  args.out = out;
-  double best = 1e30;
-  for (int round = 0; round < 10 * options.rounds; ++round) {
-    const double start = seconds();
-    ops.attend(args);
-    best = std::min(best, seconds() - start);
+  std::vector<float> out(kQueries * kDim), expected(kQueries * kDim);
+  std::vector<kernels::Attended> attended(kQueries);
+  std::vector<kernels::AttendQuery> queries;
+  for (size_t i = 0; i < kQueries; ++i) {
+    queries.push_back({.q = values.data() + i * kDim,
+                       .scale = 0.05f,
+                       .begin = 0,
+                       .end = kernels::kSegmentPositions,
+                       .out = &attended[i]});
   }
-  if (std::memcmp(out, expected, sizeof out) != 0) {
-    std::fprintf(stderr, "kernel_bench: %s attends differently from scalar\n", ops.name);
-    std::exit(1);
+  const auto attend = [&](const Ops& by, int count, std::vector<float>& to) {
+    for (size_t i = 0; i < kQueries; ++i) attended[i].values = to.data() + i * kDim;
+    by.attend({.queries = queries.data(),
+               .count = count,
+               .k_blocks = k_blocks.data(),
+               .v_blocks = v_blocks.data(),
+               .head_dim = kDim,
+               .value_dim = kDim,
+               .kv_type = type});
+  };
+  attend(scalar, kQueries, expected);
+  std::printf("attend   %-8s %-4s GMAC/s by queries together:", ops.name,
+              kernels::kv_type_name(type));
+  for (const int count : {1, 2, 4, 8, 16}) {
+    double best = 1e30;
+    for (int round = 0; round < 10 * options.rounds; ++round) {
+      const double start = seconds();
+      attend(ops, count, out);
+      best = std::min(best, seconds() - start);
+    }
+    if (std::memcmp(out.data(), expected.data(), static_cast<size_t>(count) * kQueryBytes) != 0) {
+      std::fprintf(stderr, "kernel_bench: %s attends differently from scalar\n", ops.name);
+      std::exit(1);
+    }
+    std::printf("  %d: %.1f", count,
+                2e-9 * kDim * static_cast<double>(kernels::kSegmentPositions) * count / best);
   }
-  std::printf("attend   %-8s %6.2f ns a position, %6.2f GB/s of %s cache, %d positions of %d\n",
-              ops.name, best * 1e9 / kPositions,
-              2.0 * static_cast<double>(block_bytes) * kBlocks * 1e-9 / best,
-              kernels::kv_type_name(type), static_cast<int>(kPositions), kDim);
+  std::printf("\n");
 }
 
 }  // namespace

@@ -30,7 +30,6 @@ constexpr size_t kColumns = 256;     // of a step
 constexpr int64_t kColumnsMax = 64;  // that share weights
 constexpr uint64_t kRegionLeast = 16 << 20;
 constexpr int kHead = 128;  // of attention
-constexpr int64_t kPositions = 512;
 constexpr int kExperts = 128, kExpertsUsed = 8;
 
 /// Processor time of this thread: what others run on the core in between does not count.
@@ -181,27 +180,36 @@ class Product {
   size_t at_ = 0, called_ = 0;
 };
 
-double attend_rate(const Ops& ops, double least_seconds) {
-  constexpr int64_t kBlocks = kPositions / base::kKvBlockPositions;
+/// Of queries that have the same keys.
+double attend_rate(const Ops& ops, int queries, double least_seconds) {
   constexpr size_t kBlockBytes = size_t{kHead} * base::kKvBlockPositions * 2;
-  Aligned k(kBlockBytes * kBlocks), v(kBlockBytes * kBlocks);
+  Aligned k(kBlockBytes * kernels::kSegmentBlocks), v(kBlockBytes * kernels::kSegmentBlocks);
   std::vector<const std::byte*> k_blocks, v_blocks;
-  for (size_t b = 0; b < kBlocks; b++) {
+  for (size_t b = 0; b < kernels::kSegmentBlocks; b++) {
     k_blocks.push_back(k.data() + b * kBlockBytes);
     v_blocks.push_back(v.data() + b * kBlockBytes);
   }
   const std::vector<float> q = values(kHead);
-  std::array<float, kHead> out;
-  const kernels::AttendArgs args{.q = q.data(),
+  std::vector<float> out(static_cast<size_t>(queries) * kHead);
+  std::vector<kernels::Attended> attended(static_cast<size_t>(queries));
+  std::vector<kernels::AttendQuery> all;
+  for (size_t i = 0; i < attended.size(); i++) {
+    attended[i].values = out.data() + i * kHead;
+    all.push_back({.q = q.data(),
+                   .scale = 0.1f,
+                   .begin = 0,
+                   .end = kernels::kSegmentPositions,
+                   .out = &attended[i]});
+  }
+  const kernels::AttendArgs args{.queries = all.data(),
+                                 .count = queries,
                                  .k_blocks = k_blocks.data(),
                                  .v_blocks = v_blocks.data(),
-                                 .positions = kPositions,
                                  .head_dim = kHead,
                                  .value_dim = kHead,
-                                 .scale = 0.1f,
-                                 .kv_type = kernels::KvType::kF16,
-                                 .out = out.data()};
-  return rate_of(1e-9 * 2 * kHead * kPositions, least_seconds, [&] { ops.attend(args); });
+                                 .kv_type = kernels::KvType::kF16};
+  return rate_of(1e-9 * 2 * kHead * kernels::kSegmentPositions * queries, least_seconds,
+                 [&] { ops.attend(args); });
 }
 
 double prepare_rate(const Ops& ops, double least_seconds) {
@@ -270,10 +278,14 @@ class Bench {
       // As many tokens as choose an expert: seldom a number that suits the kernels.
       for (const int columns : {1, 13, 61}) add(columns, true);
     }
+    for (const int queries : {1, 4, 16}) {
+      works_.push_back({"attend", queries, false, [&ops, queries](double least) {
+                          return attend_rate(ops, queries, least);
+                        }});
+    }
     const auto add = [&](const char* name, auto rate) {
       works_.push_back({name, 1, false, std::move(rate)});
     };
-    add("attend", [&](double least) { return attend_rate(ops, least); });
     add("prepare", [&](double least) { return prepare_rate(ops, least); });
     add("route", [&](double least) { return route_rate(ops, least); });
     add("sample", [](double least) { return sample_rate(least); });

@@ -25,7 +25,7 @@ base::Wait Pass::latent_attention(size_t layer) {
   absorb_queries(layer);
   wait = barrier();
   if (wait != base::Wait::kOk) return wait;
-  latent_attend(layer);
+  attend(layer);
   wait = barrier();
   if (wait != base::Wait::kOk) return wait;
   latent_values(layer);
@@ -99,7 +99,7 @@ base::Wait Pass::latent_queries(size_t layer) {
 void Pass::store_latent(size_t layer, int c) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
   const int64_t latent = attention.latent->rank;
-  float* key = scratch_.head.data();
+  float* key = scratch_.heads.data();
   for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
     const plan::BlockShare& share = share_of(r, layer);
     const int64_t stride = share.query_rank.size() + share.latent.size();
@@ -175,25 +175,17 @@ void Pass::absorb_queries(size_t layer) {
                  fill);
 }
 
-// Every (column, own head): the absorbed query and the rotated one against the cache; the result
-// takes the query's place.
-void Pass::latent_attend(size_t layer) {
+// The absorbed query and the rotated one of a (column, own head); the result takes the absorbed
+// query's place.
+float* Pass::load_latent_query(size_t layer, int c, int64_t index, float* query) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
-  const int64_t heads = rank_.share.blocks[layer].heads.size();
   const int64_t latent = attention.latent->rank, dims = attention.rope.dims;
-  const auto work = [&](plan::Range items) {
-    for (int64_t i = items.begin; i < items.end; i++) {
-      const auto c = static_cast<int>(i / heads);
-      float* absorbed = rank_.latent_heads.data() + i * attention.head_dim;
-      float* query = scratch_.head.data();
-      std::copy_n(absorbed, latent, query);
-      std::copy_n(rank_.q.data() + i * attention.query_dim() + attention.latent->plain_dim, dims,
-                  query + latent);
-      rope(layer, c, query + latent);
-      attend_over(layer, c, i % heads, query, absorbed);
-    }
-  };
-  deal(columns() * heads, work, Phase::kAttention);
+  float* absorbed = rank_.latent_heads.data() + index * attention.head_dim;
+  std::copy_n(absorbed, latent, query);
+  std::copy_n(rank_.q.data() + index * attention.query_dim() + attention.latent->plain_dim, dims,
+              query + latent);
+  rope(layer, c, query + latent);
+  return absorbed;
 }
 
 // Each own head's value projection, applied to its result.

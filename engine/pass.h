@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "base/exchange.h"
+#include "engine/attend_items.h"
 #include "engine/buffer.h"
 #include "engine/kv_cache.h"
+#include "engine/parts_done.h"
 #include "engine/step_record.h"
 #include "engine/step_stats.h"
 #include "engine/team.h"
@@ -65,11 +67,13 @@ struct Choice {
 
 /// What one layer takes from the exchange, and the largest sizes over all layers.
 struct RankLimits {
-  int64_t heads_width = 0;   // own heads * max(query_dim, value_dim)
-  int64_t kv_width = 0;      // own KV heads * max(head_dim, value_dim)
-  int64_t input_width = 0;   // input of any product but down
-  int64_t full_width = 0;    // all heads * head_dim where they are normed together
-  int64_t head = 0;          // max(head_dim, value_dim)
+  int64_t heads_width = 0;  // own heads * max(query_dim, value_dim)
+  int64_t kv_width = 0;     // own KV heads * max(head_dim, value_dim)
+  int64_t input_width = 0;  // input of any product but down
+  int64_t full_width = 0;   // all heads * head_dim where they are normed together
+  int64_t head = 0;         // max(head_dim, value_dim)
+  int64_t heads = 0;        // of own KV heads' groups
+  int64_t value_dim = 0;
   int64_t latent_width = 0;  // own heads * head_dim where a latent is cached
   int64_t up_width = 0;      // input of a head's product with the latent's projections
   int64_t hidden_rows = 0;   // own hidden rows
@@ -128,11 +132,16 @@ struct Rank {
   Buffer<float> hidden;        // [columns][own hidden rows] residual stream
   Buffer<float> q, k, v;       // [columns][own heads or KV heads * head size]
   Buffer<float> latent_heads;  // [columns][own heads * head_dim] absorbed queries, then results
-  Buffer<float> down;          // [columns * entries][own hidden rows], not of whole experts
-  Buffer<float> shared_down;   // [columns][own hidden rows]
-  Buffer<float> cos, sin;      // [rope tables][columns][rope_pairs_max]
-  Activations normed;          // [columns] input of q k v, output, router, gate and up
-  Activations intermediate;    // [columns * entries] input of down
+  // What (column, own head, segment) gave where threads share a context, and who is through with
+  // it.
+  Buffer<kernels::Attended> attended;
+  Buffer<float> attended_values;  // [attended][value_dim]
+  PartsDone parts_done{static_cast<size_t>(divided_max(options.threads))};
+  Buffer<float> down;               // [columns * entries][own hidden rows], not of whole experts
+  Buffer<float> shared_down;        // [columns][own hidden rows]
+  Buffer<float> cos, sin;           // [rope tables][columns][rope_pairs_max]
+  Activations normed;               // [columns] input of q k v, output, router, gate and up
+  Activations intermediate;         // [columns * entries] input of down
   Activations shared_intermediate;  // [columns] the same of the shared experts
   Choice choice;                    // [columns] where the threads share the columns
   Buffer<float> logits;             // [logit columns][vocabulary], leader only
@@ -153,12 +162,13 @@ struct ThreadScratch {
   Activations intermediate;         // [kRedundantColumns * entries]
   Activations shared_intermediate;  // [kRedundantColumns]
   Activations head_input;           // [columns] one head's input of k_up or v_up
-  Buffer<float> q, k;  // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
-  Buffer<float> full;  // [full_width] one column of all heads; or of all experts' scores
-  Buffer<float> keys;  // [2 * experts] what a router's choice goes by
-  Buffer<float> head;  // [head size]
-  Buffer<float> up;    // [columns * entries][kUpRows]
-  Choice choice;       // [columns]
+  Buffer<float> q, k;      // [kRedundantColumns][own heads or KV heads * head_dim], full-width norm
+  Buffer<float> full;      // [full_width] one column of all heads; or of all experts' scores
+  Buffer<float> keys;      // [2 * experts] what a router's choice goes by
+  Buffer<float> heads;     // [kQueriesTogether][head size] queries, or a key, to be turned
+  Buffer<float> attended;  // [kQueriesTogether][value_dim] of one segment
+  Buffer<float> up;        // [columns * entries][kUpRows]
+  Choice choice;           // [columns]
   Buffer<int32_t> grouped;      // [columns * entries] slots ordered by expert
   Buffer<int32_t> group_begin;  // [experts + 1]
   // Of whole experts: the row of an entry's output in the slice of its rank, the same in the order
@@ -169,7 +179,6 @@ struct ThreadScratch {
   Buffer<int32_t> faults;                // [columns]
   Buffer<const std::byte*> x;            // [columns * entries] arguments of a product
   Buffer<float*> y;
-  Buffer<const std::byte*> k_blocks, v_blocks;  // [blocks of a context]
 
   // statistics of the last step
   uint64_t layer_waits = 0;   // inside layers
@@ -264,10 +273,22 @@ class Pass {
   int32_t block_of(size_t layer, int column) const;
 
   // attend.cc
+  struct Queries;
+  struct AttendParts {
+    int64_t parts;     // of the positions
+    int64_t segments;  // of a column at most
+    bool stores;       // keys, before they are read
+  };
   void attend(size_t layer);
-  void attend_and_store(size_t layer);
-  void attend_head(size_t layer, int column, int64_t own_head);
-  void attend_over(size_t layer, int column, int64_t own_head, const float* query, float* out);
+  void attend_whole(size_t layer, const AttendItems::Item& item, bool stores);
+  void attend_part(size_t layer, const AttendItems::Item& item, const AttendParts& parts);
+  void attend_segment(int64_t segment, Queries& queries);
+  void call_attend(int64_t segment, const Queries& queries,
+                   std::span<const kernels::AttendQuery> reached);
+  void add_queries(int column, plan::Range own_heads, Queries& queries);
+  float* load_query(size_t layer, int column, int64_t own_head, float* query);
+  plan::Range own_heads(size_t layer, const AttendItems::Item& item) const;
+  void store_keys(size_t layer, const AttendItems::Item& item);
   void turn_head(size_t layer, int column, const float* norm, float* head) const;
   void rope(size_t layer, int column, float* head) const;
 
@@ -277,7 +298,7 @@ class Pass {
   base::Wait latent_queries(size_t layer);
   void store_latent(size_t layer, int column);
   void absorb_queries(size_t layer);
-  void latent_attend(size_t layer);
+  float* load_latent_query(size_t layer, int column, int64_t index, float* query);
   void latent_values(size_t layer);
   /// Where the products of a matrix per head end.
   struct HeadOutput {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/limits.h"
 #include "engine/pass.h"
+#include "plan/footprint.h"
 
 namespace engine {
 
@@ -37,6 +37,8 @@ RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share)
     if (!own.takes_part) continue;
     const int64_t head = std::max(attention.head_dim, attention.value_dim);
     raise(limits.head, head);
+    raise(limits.heads, own.kv_heads.size() * (attention.heads / attention.kv_heads));
+    raise(limits.value_dim, attention.value_dim);
     raise(limits.input_width,
           std::max(spec.hidden, int64_t{attention.heads} * attention.output_dim()));
     if (const auto& latent = attention.latent) {
@@ -101,6 +103,13 @@ bool same_rope(const model::Rope& a, const model::Rope& b) {
          a.ext_factor == b.ext_factor && a.attention_factor == b.attention_factor &&
          a.magnitude_log == b.magnitude_log && a.beta_fast == b.beta_fast &&
          a.beta_slow == b.beta_slow;
+}
+
+// Room for a column at the end of the context, as far as that is not too much.
+int64_t attended_slots(const RankLimits& limits, int64_t context) {
+  const int64_t segments = (context - 1) / kernels::kSegmentPositions + 1;
+  const auto bytes = static_cast<int64_t>(sizeof(kernels::Attended)) + limits.value_dim * 4;
+  return std::min(limits.heads * segments, int64_t{plan::kAttendedBytesMax} / bytes);
 }
 
 }  // namespace
@@ -177,6 +186,9 @@ Rank::Rank(const RankOptions& o)
   k = Buffer<float>(columns * as_size(limits.kv_width));
   v = Buffer<float>(columns * as_size(limits.kv_width));
   latent_heads = Buffer<float>(columns * as_size(limits.latent_width));
+  const int64_t slots = attended_slots(limits, o.shape.context);
+  attended = Buffer<kernels::Attended>(as_size(slots));
+  attended_values = Buffer<float>(as_size(slots * limits.value_dim));
   down = Buffer<float>(columns * as_size(limits.down_entries * limits.hidden_rows));
   normed = Activations(columns, limits.input_width);
   intermediate = Activations(entries, limits.width);
@@ -238,7 +250,8 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   if (limits.up_width > 0) head_input = Activations(columns, limits.up_width);
   full = Buffer<float>(as_size(std::max(limits.full_width, limits.experts)));
   keys = Buffer<float>(as_size(2 * limits.experts));
-  head = Buffer<float>(as_size(limits.head));
+  heads = Buffer<float>(as_size(kQueriesTogether * limits.head));
+  attended = Buffer<float>(as_size(kQueriesTogether * limits.value_dim));
   up = Buffer<float>(entries * kUpRows);
   choice = Choice(columns, as_size(limits.entries));
   grouped = Buffer<int32_t>(entries);
@@ -250,10 +263,6 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   faults = Buffer<int32_t>(columns);
   x = Buffer<const std::byte*>(entries);
   y = Buffer<float*>(entries);
-  const size_t blocks =
-      as_size((rank.options.shape.context + base::kKvBlockPositions - 1) / base::kKvBlockPositions);
-  k_blocks = Buffer<const std::byte*>(blocks);
-  v_blocks = Buffer<const std::byte*>(blocks);
 }
 
 }  // namespace engine

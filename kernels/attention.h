@@ -1,147 +1,182 @@
-// The KV cache and attention over it, once for all instruction sets. Shapes and orders: ops.h.
+// The KV cache and attention over it, once for all instruction sets. Shapes and orders: attend.h.
 //
 // Chunk = block of 64 positions, aligned to position 0. Within a chunk: scores by a chain of fma
 // over head_dim, m = their maximum, p = exp(score - m), l = sum of p (lanes16.h), o = chain of fma
-// over the positions. Chunks meet in ascending order: with M = max(m, m'), l and o of either side
-// are multiplied by exp(m - M) and added; at the end out = o / l. A chunk never looks at another
-// one before that, so batching and cache hits cannot change a bit. Positions before the first that
-// counts weigh nothing in their chunk; whole chunks of them are left out. A sink meets the rest as
-// a last chunk of m = its score, l = 1 and o = 0.
+// over the positions. Chunks of a segment meet in ascending order: with M = max(m, m'), l and o of
+// either side are multiplied by exp(m - M) and added; in the same way the segments of a sequence.
+// At the end out = o / l. A chunk never looks at another one before that, so batching and cache
+// hits cannot change a bit. Positions before the first that counts weigh nothing in their chunk;
+// whole chunks of them are left out. A sink meets the rest as a last segment of m = its score, l =
+// 1 and o = 0.
+//
+// Queries of one call meet a chunk in tiles, so that a key or value that was loaded and widened
+// serves several of them. A tile never adds up two queries in one lane.
 #pragma once
 
-#include "base/limits.h"
+#include <algorithm>
+
+#include "kernels/kv_plain.h"
 #include "kernels/kv_q8_0.h"
-#include "kernels/lanes16.h"
 
 namespace kernels {
 
 inline constexpr int kChunk = base::kKvBlockPositions;
-static_assert(kChunk % 16 == 0);
+static_assert(kChunk % 64 == 0);
 
 template <class V>
 struct Attention {
   using L = Lanes16<V>;
-  using Slots = KvSlots;
+  template <KvType type>
+  using Kv = std::conditional_t<type == KvType::kQ8_0, KvQ8_0<V>, KvPlain<V, type>>;
 
   static void store_k(KvType type, const float* k, int head_dim, int slot, std::byte* block) {
-    if (type == KvType::kQ8_0) return KvQ8_0<V>::store_k(k, head_dim, slot, block);
-    if (type == KvType::kF32) {
-      for (int i = 0; i < head_dim; ++i) {
-        std::memcpy(block + static_cast<size_t>(i * kChunk + slot) * 4, k + i, 4);
-      }
-      return;
-    }
-    for (int i = 0; i < head_dim; i += 16) {
-      uint16_t halves[16];
-      L::load(k + i, head_dim - i, 0).store_f16_clamped(halves);
-      for (int n = 0; n < 16 && i + n < head_dim; ++n) {
-        std::memcpy(block + static_cast<size_t>((i + n) * kChunk + slot) * 2, halves + n, 2);
-      }
-    }
+    with_kv(type, [&](auto kv) { kv.store_k(k, head_dim, slot, block); });
   }
-
   static void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* block) {
-    if (type == KvType::kQ8_0) return KvQ8_0<V>::store_v(v, value_dim, slot, block);
-    const size_t first = static_cast<size_t>(slot) * static_cast<size_t>(value_dim);
-    if (type == KvType::kF32) {
-      std::memcpy(block + first * 4, v, static_cast<size_t>(value_dim) * 4);
-      return;
-    }
-    for (int i = 0; i < value_dim; i += 16) {
-      uint16_t halves[16];
-      L::load(v + i, value_dim - i, 0).store_f16_clamped(halves);
-      const int n = value_dim - i < 16 ? value_dim - i : 16;
-      std::memcpy(block + (first + static_cast<size_t>(i)) * 2, halves, static_cast<size_t>(n) * 2);
-    }
+    with_kv(type, [&](auto kv) { kv.store_v(v, value_dim, slot, block); });
   }
 
   static void attend(const AttendArgs& args) {
-    if (args.kv_type == KvType::kF16) {
-      attend_typed<KvType::kF16>(args);
-    } else if (args.kv_type == KvType::kF32) {
-      attend_typed<KvType::kF32>(args);
-    } else {
-      attend_typed<KvType::kQ8_0>(args);
+    with_kv(args.kv_type, [&]<class K>(K) {
+      for (int block = 0; block < kSegmentBlocks; ++block) meet_block<K>(args, block);
+    });
+  }
+
+  static void merge(const Attended& next, int value_dim, Attended& all) {
+    const Merge merge = merge_tops(all.top, next.top);
+    all.top = merge.top;
+    all.total = __builtin_fmaf(next.total, merge.after, all.total * merge.before);
+    const L before = L::set(merge.before), after = L::set(merge.after);
+    for (int i = 0; i < value_dim; i += 16) {
+      const int n = value_dim - i;
+      const L values = L::load(all.values + i, n, 0) * before;
+      fma(L::load(next.values + i, n, 0), after, values).store(all.values + i, n);
+    }
+  }
+
+  static void finish(const float* sink, int value_dim, Attended& all) {
+    if (sink != nullptr) {
+      const Merge merge = merge_tops(all.top, *sink);
+      all.top = merge.top;
+      all.total = __builtin_fmaf(all.total, merge.before, merge.after);
+      const L factor = L::set(merge.before);
+      for (int i = 0; i < value_dim; i += 16) {
+        const int n = value_dim - i;
+        (L::load(all.values + i, n, 0) * factor).store(all.values + i, n);
+      }
+    }
+    const L sum = L::set(all.total);
+    for (int i = 0; i < value_dim; i += 16) {
+      const int n = value_dim - i;
+      (L::load(all.values + i, n, 0) / sum).store(all.values + i, n);
     }
   }
 
  private:
-  /// How the chunk and what came before it are added.
+  /// Queries of a tile. With 4 groups of 16 lanes each their sums take 16 of 32 registers; where
+  /// there are 16 registers, less groups take 8 of them.
+  static constexpr int kTile = 4;
+  static constexpr int kSums = V::kLanes == 16 ? 16 : 8;
+  /// Groups of 16 lanes whose sums of Q queries are held at a time.
+  template <int Q>
+  static constexpr int kGroups = std::clamp(kSums / (Q * L::kRegisters), 1, 4);
+
+  /// How two sides of scores are added.
   struct Merge {
-    bool first;    // nothing came before
-    float before;  // factors
-    float chunk;
+    float top;
+    float before, after;  // factors
   };
-  template <KvType type>
-  static void attend_typed(const AttendArgs& args) {
-    float top = 0;
-    float total = 0;
-    const int64_t first_chunk = args.first / kChunk * kChunk;
-    for (int64_t at = first_chunk; at < args.positions; at += kChunk) {
-      const Slots slots = {
-          at < args.first ? static_cast<int>(args.first - at) : 0,
-          args.positions - at < kChunk ? static_cast<int>(args.positions - at) : kChunk};
-      float weights[kChunk];
-      scores<type>(args, args.k_blocks[at / kChunk], weights);
-      // Positions that do not count may hold anything; from here on they weigh nothing.
-      for (int i = 0; i < slots.begin; ++i) weights[i] = -__builtin_inff();
-      for (int i = slots.end; i < kChunk; ++i) weights[i] = -__builtin_inff();
-      float chunk_top, chunk_total;
-      exponentiate(weights, chunk_top, chunk_total);
-      Merge merge{at == first_chunk, 0, 1};
-      if (!merge.first) {
-        const float highest = top > chunk_top ? top : chunk_top;
-        merge.before = one_exp(top - highest);
-        merge.chunk = one_exp(chunk_top - highest);
-        chunk_top = highest;
-        chunk_total = __builtin_fmaf(chunk_total, merge.chunk, total * merge.before);
-      }
-      top = chunk_top;
-      total = chunk_total;
-      add_values<type>(args, args.v_blocks[at / kChunk], weights, slots, merge);
-    }
-    if (args.sink != nullptr) {
-      const float highest = top > *args.sink ? top : *args.sink;
-      const float before = one_exp(top - highest);
-      total = __builtin_fmaf(total, before, one_exp(*args.sink - highest));
-      const L factor = L::set(before);
-      for (int i = 0; i < args.value_dim; i += 16) {
-        const int n = args.value_dim - i;
-        (L::load(args.out + i, n, 0) * factor).store(args.out + i, n);
-      }
-    }
-    const L sum = L::set(total);
-    for (int i = 0; i < args.value_dim; i += 16) {
-      const int n = args.value_dim - i;
-      (L::load(args.out + i, n, 0) / sum).store(args.out + i, n);
+
+  template <class Work>
+  [[gnu::always_inline]] static void with_kv(KvType type, Work work) {
+    if (type == KvType::kF16) {
+      work(Kv<KvType::kF16>{});
+    } else if (type == KvType::kF32) {
+      work(Kv<KvType::kF32>{});
+    } else {
+      work(Kv<KvType::kQ8_0>{});
     }
   }
 
-  static float one_exp(float x) {
-    float lanes[V::kLanes];
-    V::store_f32(lanes, kernels::exp<V>(V::set_f32(x)));
-    return lanes[0];
+  static Merge merge_tops(float before, float after) {
+    const float top = before > after ? before : after;
+    float exps[16] = {before - top, after - top};
+    exp(L::load(exps)).store(exps);
+    return {top, exps[0], exps[1]};
+  }
+
+  /// All queries that reach a block, some at a time.
+  template <class K>
+  static void meet_block(const AttendArgs& args, int block) {
+    const AttendQuery* tile[kTile];
+    int count = 0;
+    for (int i = 0; i < args.count; ++i) {
+      const AttendQuery& query = args.queries[i];
+      if (query.begin >= (block + 1) * kChunk || query.end <= block * kChunk) continue;
+      tile[count++] = &query;
+      if (count < kTile) continue;
+      meet<K, kTile>(args, block, tile);
+      count = 0;
+    }
+    meet_rest<K, kTile / 2>(args, block, tile, count);
+  }
+  template <class K, int Q>
+  static void meet_rest(const AttendArgs& args, int block, const AttendQuery* const* tile,
+                        int count) {
+    for (; count >= Q; tile += Q, count -= Q) meet<K, Q>(args, block, tile);
+    if constexpr (Q > 1) meet_rest<K, Q / 2>(args, block, tile, count);
+  }
+
+  template <class K, int Q>
+  static void meet(const AttendArgs& args, int block, const AttendQuery* const* queries) {
+    const KvTile<V, Q> tile(args, block, queries);
+    float weights[Q][kChunk];
+    scores<K>(tile, args.k_blocks[block], weights);
+    Merge merges[Q];
+    bool starts[Q];  // nothing of the segment came before
+    for (int q = 0; q < Q; ++q) {
+      // Positions that do not count may hold anything; from here on they weigh nothing.
+      for (int i = 0; i < tile.begin[q]; ++i) weights[q][i] = -__builtin_inff();
+      for (int i = tile.end[q]; i < kChunk; ++i) weights[q][i] = -__builtin_inff();
+      float top, total;
+      exponentiate(weights[q], top, total);
+      Attended& out = *queries[q]->out;
+      starts[q] = queries[q]->begin >= block * kChunk;
+      if (!starts[q]) {
+        merges[q] = merge_tops(out.top, top);
+        top = merges[q].top;
+        total = __builtin_fmaf(total, merges[q].after, out.total * merges[q].before);
+      }
+      out.top = top;
+      out.total = total;
+    }
+    add_values<K>(tile, args.v_blocks[block], weights, starts, merges);
   }
 
   /// q K of all positions of a block, scaled.
-  template <KvType type>
-  static void scores(const AttendArgs& args, const std::byte* k, float* out) {
-    constexpr int kBytes = L::template kKvBytes<type>;
-    constexpr int kGroups = kChunk / 16;
-    L sums[kGroups];
-    for (L& sum : sums) sum = L::set(0);
-    if constexpr (type == KvType::kQ8_0) {
-      KvQ8_0<V>::scores(args, k, sums);
-    } else {
-      for (int i = 0; i < args.head_dim; ++i, k += kChunk * kBytes) {
-        const L q = L::set(args.q[i]);
-        for (int n = 0; n < kGroups; ++n) {
-          sums[n] = fma(q, L::template load_kv<type>(k + 16 * n * kBytes), sums[n]);
-        }
+  template <class K, int Q>
+  static void scores(const KvTile<V, Q>& tile, const std::byte* k, float (*out)[kChunk]) {
+    constexpr int G = kGroups<Q>;
+    for (int first = 0; first < kChunk; first += 16 * G) {
+      L sums[Q][G];
+      clear(sums);
+      K::template scores<Q, G>(tile, k, first, sums);
+#pragma GCC unroll 4
+      for (int q = 0; q < Q; ++q) {
+        const L scale = L::set(tile.query[q]->scale);
+#pragma GCC unroll 4
+        for (int n = 0; n < G; ++n) (sums[q][n] * scale).store(out[q] + first + 16 * n);
       }
     }
-    const L scale = L::set(args.scale);
-    for (int n = 0; n < kGroups; ++n) (sums[n] * scale).store(out + 16 * n);
+  }
+
+  template <int Q, int G>
+  [[gnu::always_inline]] static void clear(L (&sums)[Q][G]) {
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
+#pragma GCC unroll 4
+      for (int n = 0; n < G; ++n) sums[q][n] = L::set(0);
+    }
   }
 
   /// Scores to exp(score - top); their sum.
@@ -159,54 +194,39 @@ struct Attention {
     total = sums.sum();
   }
 
-  /// out = out * before + (weights V) * chunk.
-  template <KvType type>
-  static void add_values(const AttendArgs& args, const std::byte* v, const float* weights,
-                         Slots slots, const Merge& merge) {
+  /// values = values * before + (weights V) * after.
+  template <class K, int Q>
+  static void add_values(const KvTile<V, Q>& tile, const std::byte* v,
+                         const float (*weights)[kChunk], const bool* starts, const Merge* merges) {
+    constexpr int G = kGroups<Q>;
     int i = 0;
-    for (; i + 64 <= args.value_dim; i += 64) add_dims<type, 4>(args, v, weights, slots, i, merge);
-    for (; i < args.value_dim; i += 16) add_dims<type, 1>(args, v, weights, slots, i, merge);
-  }
-
-  /// The same for N groups of 16 dimensions, which run side by side.
-  template <KvType type, int N>
-  static void add_dims(const AttendArgs& args, const std::byte* v, const float* weights,
-                       Slots slots, int first, const Merge& merge) {
-    const int dims = args.value_dim - first;
-    L sums[N];
-    for (L& sum : sums) sum = L::set(0);
-    if constexpr (type == KvType::kQ8_0) {
-      KvQ8_0<V>::add_values(args, v, weights, slots, first, sums);
-    } else {
-      add_products<type>(args, v, weights, slots, first, sums);
+    for (; i + 16 * G <= tile.value_dim; i += 16 * G) {
+      add_dims<K, Q, G>(tile, v, weights, i, starts, merges);
     }
-    for (int n = 0; n < N; ++n) {
-      float* out = args.out + first + 16 * n;
-      const int count = N == 1 ? dims : 16;
-      if (!merge.first) {
-        const L before = L::load(out, count, 0) * L::set(merge.before);
-        sums[n] = fma(sums[n], L::set(merge.chunk), before);
-      }
-      sums[n].store(out, count);
+    for (; i < tile.value_dim; i += 16) {
+      add_dims<K, Q, 1>(tile, v, weights, i, starts, merges);
     }
   }
 
-  /// sums = weights V of 16 N dimensions.
-  template <KvType type, int N>
-  [[gnu::always_inline]] static void add_products(const AttendArgs& args, const std::byte* v,
-                                                  const float* weights, Slots slots, int first,
-                                                  L (&sums)[N]) {
-    constexpr int kBytes = L::template kKvBytes<type>;
-    const int dims = args.value_dim - first;
-    const size_t row_bytes = static_cast<size_t>(args.value_dim) * kBytes;
-    const std::byte* row =
-        v + static_cast<size_t>(slots.begin) * row_bytes + static_cast<size_t>(first) * kBytes;
-    for (int i = slots.begin; i < slots.end; ++i, row += row_bytes) {
-      const L weight = L::set(weights[i]);
-      for (int n = 0; n < N; ++n) {
-        const L value = N == 1 ? L::template load_kv<type>(row, dims)
-                               : L::template load_kv<type>(row + 16 * n * kBytes);
-        sums[n] = fma(weight, value, sums[n]);
+  /// The same of G groups of 16 dimensions.
+  template <class K, int Q, int G>
+  static void add_dims(const KvTile<V, Q>& tile, const std::byte* v, const float (*weights)[kChunk],
+                       int first, const bool* starts, const Merge* merges) {
+    L sums[Q][G];
+    clear(sums);
+    K::template add_values<Q, G>(tile, v, weights, first, sums);
+    const int dims = tile.value_dim - first;
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
+#pragma GCC unroll 4
+      for (int n = 0; n < G; ++n) {
+        float* values = tile.query[q]->out->values + first + 16 * n;
+        const int count = G == 1 ? dims : 16;
+        if (!starts[q]) {
+          const L before = L::load(values, count, 0) * L::set(merges[q].before);
+          sums[q][n] = fma(sums[q][n], L::set(merges[q].after), before);
+        }
+        sums[q][n].store(values, count);
       }
     }
   }

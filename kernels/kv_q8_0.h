@@ -7,14 +7,10 @@
 #pragma once
 
 #include "kernels/half.h"
+#include "kernels/kv_tile.h"
 #include "kernels/lanes16.h"
 
 namespace kernels {
-
-/// Positions of a block that count.
-struct KvSlots {
-  int begin, end;
-};
 
 template <class V>
 struct KvQ8_0 {
@@ -39,65 +35,95 @@ struct KvQ8_0 {
     }
   }
 
-  /// q K of all positions of a block, not yet scaled by args.scale.
-  template <int groups>
-  static void scores(const AttendArgs& args, const std::byte* k, L (&sums)[groups]) {
-    for (int first = 0; first < args.head_dim; first += kKvGroup) {
-      const int dims = dims_from(first, args.head_dim);
-      L parts[groups];
-      for (L& part : parts) part = L::set(0);
-      for (int i = first; i < first + dims; ++i, k += kPositions) {
-        const L q = L::set(args.q[i]);
-        for (int n = 0; n < groups; ++n) {
-          parts[n] = fma(q, L::template load_kv<KvType::kQ8_0>(k + 16 * n), parts[n]);
+  /// sums += q K of G times 16 positions from `position` on, not yet scaled.
+  template <int Q, int G>
+  [[gnu::always_inline]] static void scores(const KvTile<V, Q>& tile, const std::byte* k,
+                                            int position, L (&sums)[Q][G]) {
+    for (int first = 0; first < tile.head_dim; first += kKvGroup, k += kKvGroupBytes) {
+      const int dims = dims_from(first, tile.head_dim);
+      const std::byte* codes = k + position;
+      L parts[Q][G];
+#pragma GCC unroll 4
+      for (int q = 0; q < Q; ++q) {
+#pragma GCC unroll 4
+        for (int n = 0; n < G; ++n) parts[q][n] = L::set(0);
+      }
+      for (int i = first; i < first + dims; ++i, codes += kPositions) {
+        L keys[G];
+#pragma GCC unroll 4
+        for (int n = 0; n < G; ++n) keys[n] = L::template load_kv<KvType::kQ8_0>(codes + 16 * n);
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) {
+          const L element = L::set(tile.query[q]->q[i]);
+#pragma GCC unroll 4
+          for (int n = 0; n < G; ++n) parts[q][n] = fma(element, keys[n], parts[q][n]);
         }
       }
-      for (int n = 0; n < groups; ++n, k += 16 * 2) {
-        sums[n] = fma(parts[n], L::template load_kv<KvType::kF16>(k), sums[n]);
+      const std::byte* scales = k + dims * kPositions + position * 2;
+#pragma GCC unroll 4
+      for (int n = 0; n < G; ++n) {
+        const L scale = L::template load_kv<KvType::kF16>(scales + 16 * n * 2);
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) sums[q][n] = fma(parts[q][n], scale, sums[q][n]);
       }
     }
   }
 
-  /// sums = weights V of 16 N dimensions from `first` on, a multiple of 16 N. N is 1, or whole
+  /// sums += weights V of 16 G dimensions from `first` on, a multiple of 16 G. G is 1, or whole
   /// groups.
-  template <int N>
-  static void add_values(const AttendArgs& args, const std::byte* v, const float* weights,
-                         KvSlots slots, int first, L (&sums)[N]) {
-    static_assert(N == 1 || N % 2 == 0);
-    Values groups[(N + 1) / 2];
-    for (Values& group : groups) {
-      group.find(args, v, weights, first + kKvGroup * static_cast<int>(&group - groups));
+  template <int Q, int G>
+  [[gnu::always_inline]] static void add_values(const KvTile<V, Q>& tile, const std::byte* v,
+                                                const float (*weights)[kPositions], int first,
+                                                L (&sums)[Q][G]) {
+    static_assert(G == 1 || G % 2 == 0);
+    constexpr int kGroups = (G + 1) / 2;
+    Values groups[kGroups];
+    float scaled[Q][kGroups][kPositions];
+#pragma GCC unroll 2
+    for (int n = 0; n < kGroups; ++n) {
+      groups[n] = values_from(v, tile.value_dim, first + kKvGroup * n);
+      for (int q = 0; q < Q; ++q) groups[n].scale(weights[q], scaled[q][n]);
     }
-    const int dims = args.value_dim - first;
-    for (int i = slots.begin; i < slots.end; ++i) {
-      for (int n = 0; n < N; ++n) {
-        const Values& group = groups[n / 2];
-        const std::byte* codes = group.codes + i * group.stride + n % 2 * 16;
-        const L value = N == 1 ? L::template load_kv<KvType::kQ8_0>(codes, dims)
-                               : L::template load_kv<KvType::kQ8_0>(codes);
-        sums[n] = fma(L::set(group.weights[i]), value, sums[n]);
+    const int dims = tile.value_dim - first;
+    tile.each_position([&](int i, auto some) {
+      L values[G];
+#pragma GCC unroll 4
+      for (int n = 0; n < G; ++n) {
+        const std::byte* codes = groups[n / 2].codes + i * groups[n / 2].stride + n % 2 * 16;
+        values[n] = G == 1 ? L::template load_kv<KvType::kQ8_0>(codes, dims)
+                           : L::template load_kv<KvType::kQ8_0>(codes);
       }
-    }
+#pragma GCC unroll 4
+      for (int q = 0; q < Q; ++q) {
+        if (some && !tile.counts(q, i)) continue;
+#pragma GCC unroll 4
+        for (int n = 0; n < G; ++n) {
+          sums[q][n] = fma(L::set(scaled[q][n / 2][i]), values[n], sums[q][n]);
+        }
+      }
+    });
   }
 
  private:
   /// One group of values of a block, from one dimension on.
   struct Values {
-    float weights[kPositions];  // times the scales
-    const std::byte* codes;     // of the first position
-    int stride;                 // from position to position
+    const std::byte* codes;   // of the first position
+    int stride;               // from position to position
+    const std::byte* scales;  // f16 [kPositions]
 
-    void find(const AttendArgs& args, const std::byte* v, const float* unscaled, int first) {
-      const int begin = first / kKvGroup * kKvGroup;
-      stride = dims_from(begin, args.value_dim);
-      codes = v + static_cast<size_t>(begin / kKvGroup) * kKvGroupBytes + first % kKvGroup;
-      const std::byte* scales = codes - first % kKvGroup + stride * kPositions;
+    /// Weights of all positions, times the scales.
+    void scale(const float* weights, float* scaled) const {
       for (int i = 0; i < kPositions; i += 16) {
-        const L scale = L::template load_kv<KvType::kF16>(scales + i * 2);
-        (L::load(unscaled + i) * scale).store(weights + i);
+        const L factor = L::template load_kv<KvType::kF16>(scales + i * 2);
+        (L::load(weights + i) * factor).store(scaled + i);
       }
     }
   };
+  static Values values_from(const std::byte* v, int value_dim, int first) {
+    const int begin = first / kKvGroup * kKvGroup, stride = dims_from(begin, value_dim);
+    const std::byte* group = v + static_cast<size_t>(begin / kKvGroup) * kKvGroupBytes;
+    return {group + first % kKvGroup, stride, group + stride * kPositions};
+  }
 
   /// Of the group that begins with dimension `first`.
   static int dims_from(int first, int all) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/attend.h"
 #include "kernels/formats.h"
-#include "kernels/kv_type.h"
 
 namespace kernels {
 
@@ -64,27 +64,6 @@ struct MatmulArgs {
   int columns;
 };
 using MatmulFunction = void (*)(const MatmulArgs&);
-
-/// One query head over the first `positions` positions of one sequence, as softmax(q K) V.
-///
-/// K of one block is stored [head_dim][kKvBlockPositions] (lanes are positions), V
-/// [kKvBlockPositions][value_dim] (lanes are dimensions), both in `kv_type`, q8_0 as kv_type.h
-/// says. Chunk = block: inside a chunk maximum, exp and sum in a fixed order; chunks merged in
-/// ascending order, a sink last. What lies beyond `positions` in the last block, or before `first`,
-/// is never used; blocks before that of `first` need not be given.
-struct AttendArgs {
-  const float* q;                    // [head_dim]
-  const std::byte* const* k_blocks;  // [ceil(positions / kKvBlockPositions)]
-  const std::byte* const* v_blocks;  // the same
-  int64_t positions;                 // at least 1
-  int64_t first = 0;                 // of those that count, below `positions`
-  int head_dim;
-  int value_dim;
-  float scale;  // multiplies q K
-  KvType kv_type;
-  const float* sink = nullptr;  // a score of no position: it takes weight and gives no value
-  float* out;                   // [value_dim]
-};
 
 /// Bounds of the clamped SwiGLU of gpt-oss.
 struct SwigluClamp {
@@ -136,7 +115,13 @@ struct Ops {
   /// the largest finite value; q8_0: kv_type.h. `slot` is the position inside the block.
   void (*store_k)(KvType type, const float* k, int head_dim, int slot, std::byte* block);
   void (*store_v)(KvType type, const float* v, int value_dim, int slot, std::byte* block);
+  /// Queries over one segment (attend.h).
   void (*attend)(const AttendArgs&);
+  /// `all` becomes that of its own segments and of `next`, which come behind them.
+  void (*attend_merge)(const Attended& next, int value_dim, Attended& all);
+  /// all.values becomes the result. `sink`, if given, is a score of no position that comes last: it
+  /// takes weight and gives no value.
+  void (*attend_finish)(const float* sink, int value_dim, Attended& all);
 };
 
 /// The layout a tensor of `type` is packed into under `ops`.

@@ -219,60 +219,81 @@ void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* bl
   }
 }
 
-/// Where in KV block `block` the positions that count begin and end.
-int first_in_block(const AttendArgs& args, int64_t block) {
-  return static_cast<int>(std::max<int64_t>(0, args.first - block * kKvBlockPositions));
-}
-int end_in_block(const AttendArgs& args, int64_t block) {
-  return static_cast<int>(
-      std::min<int64_t>(kKvBlockPositions, args.positions - block * kKvBlockPositions));
-}
-
-/// scores [kKvBlockPositions] of the positions before end_in_block().
-void block_scores(const AttendArgs& args, int64_t block, double* scores) {
-  const int positions = end_in_block(args, block);
-  std::fill_n(scores, positions, 0.0);
-  for (int64_t d = 0; d < args.head_dim; ++d) {
-    const double q = args.q[d];
-    for (int p = 0; p < positions; ++p) {
-      scores[p] += q * static_cast<double>(load_k(args, block, d, p));
-    }
-  }
-  for (int p = 0; p < positions; ++p) scores[p] *= static_cast<double>(args.scale);
-}
-
-/// softmax(scores) V for `count` (up to kValueTile) value dimensions from `first` on.
-constexpr int kValueTile = 512;
-void attend_values(const AttendArgs& args, double maximum, int first, int count) {
-  const int64_t blocks = (args.positions + kKvBlockPositions - 1) / kKvBlockPositions;
-  double scores[kKvBlockPositions];
-  double values[kValueTile] = {};
-  double weight_sum = args.sink != nullptr ? std::exp(*args.sink - maximum) : 0;
-  for (int64_t block = args.first / kKvBlockPositions; block < blocks; ++block) {
-    block_scores(args, block, scores);
-    for (int p = first_in_block(args, block); p < end_in_block(args, block); ++p) {
-      const double weight = std::exp(scores[p] - maximum);
-      weight_sum += weight;
-      for (int d = 0; d < count; ++d) {
-        values[d] += weight * static_cast<double>(load_v(args, block, first + d, p));
+/// Scores [kSegmentPositions] of the positions that count for a query; the largest one.
+double score(const AttendArgs& args, const AttendQuery& query, double* scores) {
+  double top = -HUGE_VAL;
+  for (int first = query.begin; first < query.end;) {
+    const int block = first / kKvBlockPositions, start = block * kKvBlockPositions;
+    const int end = std::min(query.end, start + kKvBlockPositions);
+    std::fill(scores + first, scores + end, 0.0);
+    for (int64_t d = 0; d < args.head_dim; ++d) {
+      const double q = query.q[d];
+      for (int p = first; p < end; ++p) {
+        scores[p] += q * static_cast<double>(load_k(args, block, d, p - start));
       }
     }
+    for (; first < end; ++first) {
+      scores[first] *= static_cast<double>(query.scale);
+      top = std::max(top, scores[first]);
+    }
   }
-  for (int d = 0; d < count; ++d) args.out[first + d] = static_cast<float>(values[d] / weight_sum);
+  return top;
 }
 
-/// Two passes over the scores instead of a place to keep a million of them.
-void attend(const AttendArgs& args) {
-  const int64_t blocks = (args.positions + kKvBlockPositions - 1) / kKvBlockPositions;
-  double scores[kKvBlockPositions];
-  double maximum = args.sink != nullptr ? static_cast<double>(*args.sink) : -HUGE_VAL;
-  for (int64_t block = args.first / kKvBlockPositions; block < blocks; ++block) {
-    block_scores(args, block, scores);
-    maximum = std::max(maximum, *std::max_element(scores + first_in_block(args, block),
-                                                  scores + end_in_block(args, block)));
+/// `count` (up to kValueTile) value dimensions from `first` on.
+constexpr int kValueTile = 512;
+void add_values(const AttendArgs& args, const AttendQuery& query, const double* weights, int first,
+                int count) {
+  double values[kValueTile] = {};
+  for (int p = query.begin; p < query.end; ++p) {
+    const int block = p / kKvBlockPositions, slot = p % kKvBlockPositions;
+    for (int d = 0; d < count; ++d) {
+      values[d] += weights[p] * static_cast<double>(load_v(args, block, first + d, slot));
+    }
   }
+  for (int d = 0; d < count; ++d) query.out->values[first + d] = static_cast<float>(values[d]);
+}
+
+void attend_query(const AttendArgs& args, const AttendQuery& query) {
+  double weights[kSegmentPositions];
+  // What is kept is a float, and what follows goes by it.
+  query.out->top = static_cast<float>(score(args, query, weights));
+  double total = 0;
+  for (int p = query.begin; p < query.end; ++p) {
+    weights[p] = std::exp(weights[p] - static_cast<double>(query.out->top));
+    total += weights[p];
+  }
+  query.out->total = static_cast<float>(total);
   for (int first = 0; first < args.value_dim; first += kValueTile) {
-    attend_values(args, maximum, first, std::min(kValueTile, args.value_dim - first));
+    add_values(args, query, weights, first, std::min(kValueTile, args.value_dim - first));
+  }
+}
+
+void attend(const AttendArgs& args) {
+  for (int i = 0; i < args.count; ++i) attend_query(args, args.queries[i]);
+}
+
+void attend_merge(const Attended& next, int value_dim, Attended& all) {
+  const float top = std::max(all.top, next.top);
+  const double before = std::exp(static_cast<double>(all.top) - static_cast<double>(top));
+  const double after = std::exp(static_cast<double>(next.top) - static_cast<double>(top));
+  const auto join = [&](float a, float b) {
+    return static_cast<float>(static_cast<double>(a) * before + static_cast<double>(b) * after);
+  };
+  all.top = top;
+  all.total = join(all.total, next.total);
+  for (int i = 0; i < value_dim; ++i) all.values[i] = join(all.values[i], next.values[i]);
+}
+
+void attend_finish(const float* sink, int value_dim, Attended& all) {
+  double total = all.total, factor = 1;
+  if (sink != nullptr) {
+    const double top = std::max(all.top, *sink);
+    factor = std::exp(static_cast<double>(all.top) - top);
+    total = total * factor + std::exp(static_cast<double>(*sink) - top);
+  }
+  for (int i = 0; i < value_dim; ++i) {
+    all.values[i] = static_cast<float>(static_cast<double>(all.values[i]) * factor / total);
   }
 }
 
@@ -294,6 +315,8 @@ constexpr Ops kReference = {
     .store_k = store_k,
     .store_v = store_v,
     .attend = attend,
+    .attend_merge = attend_merge,
+    .attend_finish = attend_finish,
 };
 static_assert(static_cast<int>(Layout::kRows) == 0);
 

@@ -98,8 +98,9 @@ std::vector<KernelSpeed> assumed_kernels(const std::string& isa) {
 }
 
 ThreadSpeed assumed_thread(const std::string& isa) {
-  if (is_wide(isa)) return {.attend = 21, .prepare = 1.46, .route = 0.15, .sample = 1.5};
-  return {.attend = 20, .prepare = 1.33, .route = 0.15, .sample = 1.5};
+  if (is_wide(isa))
+    return {.attend = 25, .attend_together = 47, .prepare = 1.46, .route = 0.15, .sample = 1.5};
+  return {.attend = 24, .attend_together = 40, .prepare = 1.33, .route = 0.15, .sample = 1.5};
 }
 
 MeetingSpeed assumed_meeting(int threads, int packages) {

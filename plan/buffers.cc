@@ -141,7 +141,7 @@ uint64_t scratch_bytes(const model::ModelSpec& spec, const RankShare& share, con
                                   activation_bytes(attention.latent ? attention.head_dim : 0));
   }
   const auto chunk = static_cast<uint64_t>(of.chunk);
-  uint64_t bytes = chunk * (rank + static_cast<uint64_t>(of.threads) * thread);
+  uint64_t bytes = chunk * (rank + static_cast<uint64_t>(of.threads) * thread) + kAttendedBytesMax;
   if (of.leads) {
     const int64_t row = spec.vocabulary * int64_t{sizeof(float)};
     bytes += static_cast<uint64_t>(std::clamp<int64_t>(kLogitBytesMax / row, 1, of.chunk) * row);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/attend.h"
 #include "plan/cost.h"
 
 namespace plan {
@@ -10,6 +11,7 @@ namespace plan {
 namespace {
 
 constexpr int64_t kRedundantColumns = 4;  // of engine/pass.h: up to here threads prepare all alone
+constexpr int64_t kSharingQueries = 4;    // from so many on queries share the loads of their keys
 constexpr double kGiga = 1e9;
 
 /// The longest thread's share of `items` over the even one.
@@ -156,19 +158,26 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
   const double dims = attention.head_dim + attention.value_dim;
   const auto position_bytes =
       static_cast<double>(kv_.row_bytes(attention.head_dim) + kv_.row_bytes(attention.value_dim));
+  // Queries that have their keys in common: heads of a group, columns of a sequence.
+  const int64_t together = attention.heads / attention.kv_heads * load.columns / load.sequences;
+  const double rate =
+      together >= kSharingQueries ? machine_.thread.attend_together : machine_.thread.attend;
   double kv = 0, compute = 0;
   for (const size_t r : kind.members) {
     const int threads = std::min(ranks_[r].threads, threads_max);
     const BlockShare& own = kind.shares[r];
-    const double items = static_cast<double>(own.heads.size() * load.columns);
-    const double products = items * positions * dims * unevenness(items, threads) / threads;
+    const auto queries = static_cast<double>(own.heads.size() * load.columns);
+    // Threads share long contexts, too.
+    const double items =
+        queries * std::ceil(positions / static_cast<double>(kernels::kSegmentPositions));
+    const double products = queries * positions * dims * unevenness(items, threads) / threads;
     const double bytes =
         static_cast<double>(own.kv_heads.size() * load.sequences) * positions * position_bytes;
     const int busy = static_cast<int>(std::clamp<double>(items, 1, threads));
     const double read = bytes / (read_gb_per_s(ranks_[r].node, busy) * kGiga);
     cost.read_seconds[r] += read;
     kv = std::max(kv, read);
-    compute = std::max(compute, products / (machine_.thread.attend * kGiga));
+    compute = std::max(compute, products / (rate * kGiga));
   }
   if (kv >= compute) {
     cost.time.kv += kv;

@@ -84,6 +84,8 @@ HandedFloats handed_floats(const model::ModelSpec& spec, const Plan& plan, size_
 
 /// Bytes of a rank's region of the exchange, and of the buffers of its threads.
 uint64_t exchange_bytes(const model::ModelSpec& spec, const Plan& plan, int chunk);
+/// What a rank keeps at most between the parts of a long context that its threads attend to.
+inline constexpr uint64_t kAttendedBytesMax = uint64_t{16} << 20;
 struct ScratchOf {
   int threads = 1;
   int chunk = 256;

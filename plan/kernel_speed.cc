@@ -42,7 +42,9 @@ bool take_kernels(const shm::MachineProfile& profile, Machine& machine) {
   for (const shm::KernelFigure& figure : profile.kernels) {
     if (figure.g_per_s.samples == 0 || figure.g_per_s.median <= 0 || figure.columns < 1) continue;
     const double rate = figure.g_per_s.median;
-    if (figure.work == "attend") thread.attend = rate;
+    if (figure.work == "attend" && figure.columns == 1) thread.attend = rate;
+    if (figure.work == "attend" && figure.columns >= kFewColumns)
+      thread.attend_together = std::max(thread.attend_together, rate);
     if (figure.work == "prepare") thread.prepare = rate;
     if (figure.work == "route") thread.route = rate;
     if (figure.work == "sample") thread.sample = rate;
@@ -68,6 +70,7 @@ bool take_kernels(const shm::MachineProfile& profile, Machine& machine) {
       return point.columns > kFewColumns && is_cached(point);
     });
   }
+  if (thread.attend_together <= 0) thread.attend_together = thread.attend;
   const double least = std::min({thread.attend, thread.prepare, thread.route, thread.sample});
   if (speeds.empty() || least <= 0) return false;
   for (KernelSpeed& speed : speeds) {

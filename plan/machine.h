@@ -53,10 +53,11 @@ struct KernelSpeed {
 
 /// What else a thread does, in 1e9 a second.
 struct ThreadSpeed {
-  double attend = 0;   // products of queries with keys, and of weights with values
-  double prepare = 0;  // values that are normed and quantised, the input of a product
-  double route = 0;    // scores of experts of which some are chosen
-  double sample = 0;   // logits of which one is drawn
+  double attend = 0;           // products of a query with keys, and of weights with values
+  double attend_together = 0;  // the same of queries that have their keys in common
+  double prepare = 0;          // values that are normed and quantised, the input of a product
+  double route = 0;            // scores of experts of which some are chosen
+  double sample = 0;           // logits of which one is drawn
 };
 
 /// What meeting costs.

@@ -46,6 +46,8 @@ constexpr Ops make_ops(const char* name, Tested tested = Tested::kYes) {
       .store_k = Attention<V>::store_k,
       .store_v = Attention<V>::store_v,
       .attend = Attention<V>::attend,
+      .attend_merge = Attention<V>::merge,
+      .attend_finish = Attention<V>::finish,
   };
   Formats::for_each(Products<V>{ops});
   return ops;

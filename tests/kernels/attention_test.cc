@@ -13,6 +13,7 @@
 #include "tests/kernels/guarded_buffer.h"
 #include "tests/kernels/stored_kv.h"
 #include "tests/kernels/tables.h"
+#include "tests/kernels/whole_attention.h"
 
 namespace kernels::testing {
 namespace {
@@ -78,20 +79,24 @@ GuardedBuffer<float> query(const Spec& spec) {
   return q;
 }
 
+WholeCache whole(const Spec& spec, const Cache& cache) {
+  return {cache.k_pointers, cache.v_pointers, spec.head_dim, spec.value_dim, spec.type};
+}
+
+WholeQuery whole(const Spec& spec, const float* q, float* out) {
+  return {.q = q,
+          .scale = 1 / std::sqrt(static_cast<float>(spec.head_dim)),
+          .first = spec.first,
+          .positions = spec.positions,
+          .sink = spec.sink ? &*spec.sink : nullptr,
+          .out = out};
+}
+
 GuardedBuffer<float> attend(const Ops& ops, const Spec& spec, const Cache& cache) {
   const auto q = query(spec);
   GuardedBuffer<float> out(static_cast<size_t>(spec.value_dim));
-  ops.attend({.q = q.data(),
-              .k_blocks = cache.k_pointers.data(),
-              .v_blocks = cache.v_pointers.data(),
-              .positions = spec.positions,
-              .first = spec.first,
-              .head_dim = spec.head_dim,
-              .value_dim = spec.value_dim,
-              .scale = 1 / std::sqrt(static_cast<float>(spec.head_dim)),
-              .kv_type = spec.type,
-              .sink = spec.sink ? &*spec.sink : nullptr,
-              .out = out.data()});
+  const WholeQuery one = whole(spec, q.data(), out.data());
+  attend_whole(ops, whole(spec, cache), {&one, 1});
   return out;
 }
 
@@ -135,7 +140,8 @@ TEST(Attend, IsEqualInAllTablesAndRight) {
   for (const KvType type : kKvTypes) {
     for (const auto& [head_dim, value_dim] :
          {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {72, 576}, {17, 100}, {96, 96}}) {
-      for (const int64_t positions : {1, 2, 63, 64, 65, 128, 200}) {
+      for (const int64_t positions : {1, 2, 63, 64, 65, 128, 200, 512, 513, 1100}) {
+        if (positions > 200 && head_dim > 40) continue;
         const Spec spec{type, head_dim, value_dim, positions};
         const Cache expected_cache(scalar(), spec);
         const auto expected = attend(scalar(), spec, expected_cache);
@@ -163,8 +169,18 @@ std::vector<const Ops*> all_tables() {
 
 TEST(Attend, CountsFromTheFirstPositionOnOnly) {
   for (const KvType type : kKvTypes) {
-    for (const auto& [first, positions] :
-         {std::pair{0, 1}, {1, 2}, {5, 17}, {63, 64}, {63, 65}, {64, 65}, {64, 200}, {130, 140}}) {
+    for (const auto& [first, positions] : {std::pair{0, 1},
+                                           {1, 2},
+                                           {5, 17},
+                                           {63, 64},
+                                           {63, 65},
+                                           {64, 65},
+                                           {64, 200},
+                                           {130, 140},
+                                           {500, 530},
+                                           {512, 513},
+                                           {1000, 1100},
+                                           {3, 1100}}) {
       Spec spec{type, 40, 36, positions};
       spec.first = first;
       const auto expected = attend(scalar(), spec, Cache(scalar(), spec));
@@ -194,7 +210,7 @@ TEST(Attend, CountsFromTheFirstPositionOnOnly) {
 
 TEST(Attend, ASinkTakesWeight) {
   for (const float sink : {-300.0f, -1.5f, 0.0f, 2.0f, 300.0f}) {
-    for (const int64_t positions : {1, 64, 65, 200}) {
+    for (const int64_t positions : {1, 64, 65, 200, 600}) {
       Spec spec{KvType::kF16, 40, 36, positions};
       const auto without = attend(scalar(), spec, Cache(scalar(), spec));
       spec.sink = sink;
@@ -209,6 +225,86 @@ TEST(Attend, ASinkTakesWeight) {
         EXPECT_TRUE(ops->is_reference || same_bytes(got, expected));
       }
     }
+  }
+}
+
+// Queries share loads and nothing else: any number of them together, with whatever positions count
+// for each, give the bits that each of them gives alone.
+TEST(Attend, QueriesTogetherAreAsEachAlone) {
+  std::mt19937_64 random(29);
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  for (const KvType type : kKvTypes) {
+    for (const auto& [head_dim, value_dim] :
+         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {96, 160}, {17, 100}}) {
+      const Spec spec{type, head_dim, value_dim, 700};
+      const Cache cache(scalar(), spec);
+      for (const size_t count : {2, 3, 4, 5, 7, 8, 13}) {
+        GuardedBuffer<float> q(count * static_cast<size_t>(head_dim));
+        std::normal_distribution<float> normal(0, 1);
+        for (float& a : q.span()) a = normal(random);
+        const float sink = 0.5f;
+        std::vector<Spec> specs(count, spec);
+        // Heads of one position; neighbours; neighbours in a window; anything.
+        const int64_t kind = below(4), position = 1 + below(spec.positions - 20);
+        for (size_t i = 0; i < count; ++i) {
+          Spec& one = specs[i];
+          one.positions = kind == 3 ? 1 + below(spec.positions)
+                                    : position + (kind == 0 ? 0 : static_cast<int64_t>(i));
+          if (kind == 2) one.first = std::max<int64_t>(0, one.positions - 70);
+          if (kind == 3) one.first = below(one.positions);
+          if (below(3) == 0) one.sink = sink;
+        }
+        for (const Ops* ops : equal_tables()) {
+          SCOPED_TRACE(std::string(ops->name) + ' ' + std::to_string(head_dim) + ' ' +
+                       std::to_string(count) + " of kind " + std::to_string(kind));
+          GuardedBuffer<float> together(count * static_cast<size_t>(value_dim));
+          GuardedBuffer<float> alone(count * static_cast<size_t>(value_dim));
+          std::vector<WholeQuery> queries;
+          for (size_t i = 0; i < count; ++i) {
+            queries.push_back(whole(specs[i], q.data() + i * static_cast<size_t>(head_dim),
+                                    together.data() + i * static_cast<size_t>(value_dim)));
+          }
+          attend_whole(*ops, whole(spec, cache), queries);
+          for (size_t i = 0; i < count; ++i) {
+            queries[i].out = alone.data() + i * static_cast<size_t>(value_dim);
+            attend_whole(*ops, whole(spec, cache), {&queries[i], 1});
+          }
+          ASSERT_TRUE(same_bytes(together, alone));
+        }
+      }
+    }
+  }
+}
+
+// A segment's result does not depend on what came before it, so whoever has some of them may merge
+// them later.
+TEST(Attend, SegmentsMergeInTheirOrderOnly) {
+  const Spec spec{KvType::kF16, 40, 36, 1500};
+  const Cache cache(scalar(), spec);
+  const auto q = query(spec);
+  for (const Ops* ops : equal_tables()) {
+    const auto expected = attend(*ops, spec, cache);
+    Attended parts[3];
+    std::vector<std::vector<float>> values(3, std::vector<float>(36));
+    for (const size_t i : {2u, 0u, 1u}) {
+      parts[i].values = values[i].data();
+      const int end = static_cast<int>(
+          std::min<int64_t>(kSegmentPositions, 1500 - 512 * static_cast<int64_t>(i)));
+      const AttendQuery one{q.data(), 1 / std::sqrt(40.0f), 0, end, &parts[i]};
+      ops->attend({.queries = &one,
+                   .count = 1,
+                   .k_blocks = cache.k_pointers.data() + 8 * i,
+                   .v_blocks = cache.v_pointers.data() + 8 * i,
+                   .head_dim = 40,
+                   .value_dim = 36,
+                   .kv_type = spec.type});
+    }
+    ops->attend_merge(parts[1], 36, parts[0]);
+    ops->attend_merge(parts[2], 36, parts[0]);
+    ops->attend_finish(nullptr, 36, parts[0]);
+    EXPECT_EQ(std::memcmp(values[0].data(), expected.data(), 36 * sizeof(float)), 0) << ops->name;
   }
 }
 

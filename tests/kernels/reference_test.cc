@@ -12,6 +12,7 @@
 #include "kernels/half.h"
 #include "tests/kernels/golden_rows.h"
 #include "tests/kernels/stored_kv.h"
+#include "tests/kernels/whole_attention.h"
 
 namespace kernels {
 namespace {
@@ -318,19 +319,19 @@ struct Cache {
 };
 
 /// softmax(scale q K) V in long double; [value_dim].
-std::vector<long double> attend_by_definition(const AttendArgs& args, const Cache& cache) {
+std::vector<long double> attend_by_definition(const testing::WholeQuery& args, int head_dim,
+                                              int value_dim, const Cache& cache) {
   std::vector<long double> weights;
   long double sum = 0;
   for (int64_t p = 0; p < args.positions; ++p) {
     long double score = 0;
-    for (int d = 0; d < args.head_dim; ++d) {
-      score +=
-          static_cast<long double>(args.q[d]) * cache.k[static_cast<size_t>(p * args.head_dim + d)];
+    for (int d = 0; d < head_dim; ++d) {
+      score += static_cast<long double>(args.q[d]) * cache.k[static_cast<size_t>(p * head_dim + d)];
     }
     weights.push_back(std::exp(score * static_cast<long double>(args.scale)));
     sum += weights.back();
   }
-  std::vector<long double> out(static_cast<size_t>(args.value_dim));
+  std::vector<long double> out(static_cast<size_t>(value_dim));
   for (int64_t p = 0; p < args.positions; ++p) {
     for (size_t d = 0; d < out.size(); ++d) {
       out[d] +=
@@ -349,23 +350,29 @@ TEST(ReferenceOps, Attend) {
   for (const KvType type : {KvType::kF16, KvType::kF32, KvType::kQ8_0}) {
     for (const auto& [positions, head_dim, value_dim, scale] :
          {Shape{1, 64, 64, 0.3f}, Shape{63, 80, 40, 0.3f}, Shape{64, 16, 16, 0.3f},
-          Shape{65, 128, 128, 0.1f}, Shape{200, 96, 560, 0.3f}, Shape{130, 64, 32, 100.0f}}) {
+          Shape{65, 128, 128, 0.1f}, Shape{200, 96, 560, 0.3f}, Shape{130, 64, 32, 100.0f},
+          Shape{1300, 64, 32, 0.3f}}) {
       SCOPED_TRACE(positions);
       const Cache cache(type, positions, head_dim, value_dim);
       const auto q = random_floats(head_dim, 16);
       std::vector<float> out(static_cast<size_t>(value_dim));
-      const AttendArgs args{.q = q.data(),
-                            .k_blocks = cache.k_pointers.data(),
-                            .v_blocks = cache.v_pointers.data(),
-                            .positions = positions,
-                            .head_dim = head_dim,
-                            .value_dim = value_dim,
-                            .scale = scale,
-                            .kv_type = type,
-                            .out = out.data()};
-      reference_ops().attend(args);
-      const auto exact = attend_by_definition(args, cache);
-      for (size_t d = 0; d < out.size(); ++d) ASSERT_TRUE(is_rounded(out[d], exact[d], 20)) << d;
+      const testing::WholeQuery query{.q = q.data(),
+                                      .scale = scale,
+                                      .first = 0,
+                                      .positions = positions,
+                                      .sink = nullptr,
+                                      .out = out.data()};
+      testing::attend_whole(reference_ops(),
+                            {cache.k_pointers, cache.v_pointers, head_dim, value_dim, type},
+                            {&query, 1});
+      const auto exact = attend_by_definition(query, head_dim, value_dim, cache);
+      // Between segments and before the division sums are rounded to float: of one segment its
+      // values and their total; of more, each of them, where they may cancel each other out.
+      const auto segments = static_cast<double>((positions - 1) / kSegmentPositions);
+      for (size_t d = 0; d < out.size(); ++d) {
+        const auto value = static_cast<double>(exact[d]);
+        ASSERT_NEAR(out[d], value, (3.1 * std::abs(value) + 3 * segments) * 0x1p-24) << d;
+      }
     }
   }
 }

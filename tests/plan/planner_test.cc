@@ -168,6 +168,7 @@ TEST(Planner, IsMonotone) {
     for (KernelSpeed& kernel : strong.kernels)
       for (KernelPoint& point : kernel.points) point.gmac_per_s *= 1.5;
     strong.thread.attend *= 2;
+    strong.thread.attend_together *= 2;
     const auto slack = [](double value) { return value * 1.000001; };
     EXPECT_GT(compare(base, plans(model, wide, request),
                       [&](const Candidate& a, const Candidate& b) {
@@ -443,6 +444,7 @@ TEST(Machine, TakesWhatWasGivenBeforeWhatWasMeasured) {
   profile.kernels = {{"avx2", "Q8_0", 1, false, {30, 30, 30, 5}},
                      {"avx2", "Q8_0", 64, false, {90, 90, 90, 5}},
                      {"avx2", "attend", 1, false, {7, 7, 7, 5}},
+                     {"avx2", "attend", 16, false, {12, 12, 12, 5}},
                      {"avx2", "prepare", 1, false, {2, 2, 2, 5}},
                      {"avx2", "route", 1, false, {0.1, 0.1, 0.1, 5}},
                      {"avx2", "sample", 1, false, {0.5, 0.5, 0.5, 5}}};
@@ -455,6 +457,7 @@ TEST(Machine, TakesWhatWasGivenBeforeWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(read_gb_per_s(measured.nodes[0], 4), 80);
   EXPECT_NEAR(measured.meeting.gather_gb_per_s, 5.0, 0.01);
   EXPECT_DOUBLE_EQ(measured.thread.attend, 7);
+  EXPECT_DOUBLE_EQ(measured.thread.attend_together, 12);
   EXPECT_DOUBLE_EQ(weight_ns(kernel_speed(measured, kernels::TensorType::kQ8_0), 1), 1.0 / 30);
   // Weights that lie in small pages are read like those.
   profile.facts.arena_file_system = "tmpfs";
