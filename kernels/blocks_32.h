@@ -57,9 +57,12 @@ struct Format32 : Type, FloatSum {
   using Group = typename Type::Group;
   static constexpr ActivationFormat kActivations = ActivationFormat::kQ8_32;
   static constexpr int64_t kBlock = kBlockWeights;
+  static constexpr int kFetches = 4;
   static constexpr size_t kBlockCodes = sizeof(Group::q) / 2;
 
-  static size_t offset(int64_t begin) { return static_cast<size_t>(begin) / 64 * sizeof(Group); }
+  static constexpr size_t offset(int64_t begin) {
+    return static_cast<size_t>(begin) / 64 * sizeof(Group);
+  }
   static size_t panel_bytes(int64_t k) { return offset(k) + (k % 64 != 0 ? Group::kHalfBytes : 0); }
   /// d[1] of the last group, if there is no q[1].
   static bool has_padding(int64_t k) { return k % 64 != 0; }
@@ -70,17 +73,24 @@ struct Format32 : Type, FloatSum {
   template <class V, int P, int C>
   [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
     const ActivationBlock32* x[C];
+    typename V::F32 sums[C][P];
 #pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       x[c] = reinterpret_cast<const ActivationBlock32*>(args.x[c]) + args.begin / kSubBlockWeights;
+      for (int p = 0; p < P; ++p) sums[c][p] = args.sums[c][args.part + p].value;
     }
     const int64_t blocks = args.count / kSubBlockWeights;
     const std::byte* group = args.block;
 #pragma GCC unroll 1
     for (int64_t j = 0; j < blocks; j += 2, group += sizeof(Group)) {
       const std::byte* q = group + offsetof(Group, q);
-      multiply<V, P, C>(args, group, q, j, x);
-      if (j + 1 < blocks) multiply<V, P, C>(args, group + 32, q + kBlockCodes, j + 1, x);
+      args.fetch();
+      multiply<V, P, C>(args, group, q, j, x, sums);
+      if (j + 1 < blocks) multiply<V, P, C>(args, group + 32, q + kBlockCodes, j + 1, x, sums);
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+      for (int p = 0; p < P; ++p) args.sums[c][args.part + p].value = sums[c][p];
     }
   }
 
@@ -89,7 +99,8 @@ struct Format32 : Type, FloatSum {
   template <class V, int P, int C>
   [[gnu::always_inline]] static void multiply(const BlockArgs<V, Sum<V>>& args,
                                               const std::byte* fields, const std::byte* q,
-                                              int64_t j, const ActivationBlock32* const* x) {
+                                              int64_t j, const ActivationBlock32* const* x,
+                                              typename V::F32 (*sums)[P]) {
     using Dot = typename Type::template Dot<V>;
     static_assert(Type::kCodeMax + Type::kOffset <= Dot::code_max(8));
     static_assert(Type::kCodeMin + Type::kOffset >= 0);
@@ -113,7 +124,7 @@ struct Format32 : Type, FloatSum {
         auto whole = Dot::whole(dots[c][p]);
         constexpr int kOffset = Type::kOffset - Dot::kOffset;
         if constexpr (kOffset != 0) whole = V::add(whole, V::set_i32(x_sum * -kOffset));
-        auto& sum = args.sums[c][args.part + p].value;
+        auto& sum = sums[c][p];
         if constexpr (Group::kFields == 1) {
           sum = V::fma(V::mul(d[p], scale), V::to_f32(whole), sum);
         } else {

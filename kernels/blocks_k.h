@@ -38,8 +38,9 @@ struct FormatK : Type, FloatSum {
   using Block = typename Type::Block;
   static constexpr ActivationFormat kActivations = ActivationFormat::kQ8;
   static constexpr int64_t kBlock = kBlockWeights;
+  static constexpr int kFetches = 8;
 
-  static size_t offset(int64_t begin) {
+  static constexpr size_t offset(int64_t begin) {
     return static_cast<size_t>(begin) / kBlockWeights * sizeof(Block);
   }
   static size_t panel_bytes(int64_t k) { return offset(k); }
@@ -65,6 +66,7 @@ struct FormatK : Type, FloatSum {
 #pragma GCC unroll 1
     for (int j = 0; j < 8; ++j) {
       typename V::I32 scaled[C][P];
+      args.fetch();
       const size_t offset = offsetof(Block, codes) + sizeof(Block::codes[0]) * size_t(j);
       if constexpr (Type::kSubBlock == 32) {
         multiply_32<V, P, C>(args, offset, j, scales, x, scaled);

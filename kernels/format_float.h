@@ -44,9 +44,10 @@ template <class Weights>
 struct FloatFormat : Weights {
   static constexpr ActivationFormat kActivations = ActivationFormat::kF32;
   static constexpr int64_t kBlock = 64;  // even: the two chains go on from block to block
+  static constexpr int kFetches = 1;
 
   /// [k][16] elements, then zeros up to whole vectors.
-  static size_t offset(int64_t begin) {
+  static constexpr size_t offset(int64_t begin) {
     return static_cast<size_t>(begin) * kPanelRows * Weights::kBytes;
   }
   static size_t panel_bytes(int64_t k) {
@@ -74,6 +75,7 @@ struct FloatFormat : Weights {
   /// the block, which lies in L1.
   template <class V, int P, int C>
   [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
+    args.fetch();
     if constexpr (P * C <= 4) {
       chains<V, P, C, 2>(args, 0);
     } else {

@@ -1,8 +1,9 @@
-// The driver of all panel products: panels, column tiles, partial panels. A format says how one
-// block of a panel meets a tile of columns.
+// The driver of all panel products: panels, passes over columns, partial panels. A format says how
+// one block of a panel meets a tile of columns; which tiles there are: tile.h.
 //
 // A format is a struct with
 //   kBlock                 weights per row of one block
+//   kFetches               how often block() calls args.fetch()
 //   offset(begin)          bytes from the start of a panel to the block of weight `begin`
 //   Sum<V>                 the running sum of kLanes rows and one column
 //   empty<V>()  total<V>(sum)   how it begins, and its value as F32 at the end
@@ -19,59 +20,13 @@
 #include <cstring>
 
 #include "kernels/ops.h"
+#include "kernels/tile.h"
 #include "kernels/vocabulary.h"
 
 namespace kernels {
 
 /// Columns that share one pass over all panels: their activations stay in L2, their sums in L1.
 inline constexpr int kPassColumns = 96;
-
-/// From so many columns on a block is computed with for longer than it takes to read: the next
-/// ones are fetched into L2 meanwhile (64 columns of Q4_K from memory: 5 % faster). Below, the
-/// hardware's own streams are faster without (1 column: up to 15 %).
-inline constexpr int kPrefetchColumns = 8;
-inline constexpr size_t kPrefetchBlocks = 4;
-
-template <class V>
-inline constexpr int kParts = kPanelRows / V::kLanes;
-
-/// What a format's block() gets.
-template <class V, class Sum>
-struct BlockArgs {
-  const std::byte* block;     // of the panel
-  int part;                   // first of the P registers
-  int64_t begin;              // weight index of the block
-  int64_t count;              // weights of the block, 1 … kBlock
-  const std::byte* const* x;  // [C] columns
-  Sum (*sums)[kParts<V>];     // [C]
-
-  /// Byte offset of register p in a vector of the panel with `bytes` bytes per row.
-  size_t lane_bytes(int p, size_t bytes) const {
-    return static_cast<size_t>((part + p) * V::kLanes) * bytes;
-  }
-};
-
-/// One block of a panel times all columns: C at a time, the rest by smaller tiles.
-template <class V, class Format, int C>
-[[gnu::always_inline]] inline void multiply_block(
-    BlockArgs<V, typename Format::template Sum<V>> tile, int columns) {
-  for (; columns >= C; columns -= C) {
-    Format::template block<V, V::kTogether, C>(tile);
-    tile.x += C;
-    tile.sums += C;
-  }
-  if constexpr (C > 1) multiply_block<V, Format, C / 2>(tile, columns);
-}
-
-/// Fetches into L2 what will be computed with after `block`; behind the end nothing happens.
-template <class V, class Format>
-[[gnu::always_inline]] inline void prefetch_block(const std::byte* block) {
-  constexpr int kIntoL2 = 2;
-  const size_t bytes = Format::offset(Format::kBlock);
-  for (size_t i = 0; i < bytes; i += 64) {
-    __builtin_prefetch(block + kPrefetchBlocks * bytes + i, 0, kIntoL2);
-  }
-}
 
 /// One panel times at most kPassColumns columns.
 template <class V, class Format>
@@ -86,9 +41,9 @@ void multiply_panel(const MatmulArgs& args, int64_t panel, int first, int column
   for (int64_t begin = 0; begin < args.k; begin += Format::kBlock) {
     const int64_t count = std::min<int64_t>(Format::kBlock, args.k - begin);
     const std::byte* block = base + Format::offset(begin);
-    if (columns >= kPrefetchColumns) prefetch_block<V, Format>(block);
+    Fetch ahead = fetch_during<V, Format>(block, columns);
     for (int part = 0; part < kParts<V>; part += V::kTogether) {
-      multiply_block<V, Format, V::kColumns>({block, part, begin, count, x, sums}, columns);
+      multiply_block<V, Format>({block, part, begin, count, x, sums, &ahead}, columns);
     }
   }
   const int64_t row = panel * kPanelRows;

@@ -52,7 +52,7 @@ TEST_P(Matmul, IsEqualAndRightForAllLengths) {
 }
 
 TEST_P(Matmul, IsEqualAndRightForAllColumnCounts) {
-  for (const int columns : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 67, 107}) {
+  for (const int columns : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 17, 67, 107}) {
     const MatrixCase matrix({.type = GetParam(),
                              .k = 768,
                              .rows = 21,
