@@ -202,6 +202,7 @@ void Pass::call_attend(int64_t segment, const Queries& queries,
   for (int b = begin / base::kKvBlockPositions; b * base::kKvBlockPositions < end; b++) {
     const int32_t block = blocks[as_size(segment * kernels::kSegmentBlocks + b)];
     k_blocks[as_size(b)] = rank_.options.kv->k_block(queries.layer, block, queries.kv_head);
+    if (attention.latent) continue;
     v_blocks[as_size(b)] = rank_.options.kv->v_block(queries.layer, block, queries.kv_head);
   }
   rank_.ops.attend({.queries = reached.data(),
@@ -210,7 +211,8 @@ void Pass::call_attend(int64_t segment, const Queries& queries,
                     .v_blocks = v_blocks.data(),
                     .head_dim = attention.head_dim,
                     .value_dim = attention.value_dim,
-                    .kv_type = rank_.options.kv->type()});
+                    .kv_type = rank_.options.kv->type(),
+                    .is_latent = attention.latent.has_value()});
 }
 
 // Some segments of one column's queries, each into its slot. Whoever is the last of the parts

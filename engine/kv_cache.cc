@@ -19,7 +19,7 @@ KvPool::KvPool(const model::ModelSpec& spec, const plan::RankShare& share, kerne
     l.offset = bytes_;
     l.head_count = static_cast<size_t>(share.blocks[layer].kv_heads.size());
     l.k_bytes = part_bytes(attention.head_dim);
-    l.head_bytes = l.k_bytes + part_bytes(attention.value_dim);
+    l.head_bytes = l.k_bytes + part_bytes(attention.cached_value_dim());
     l.near = counts.near > 0 && attention.reach != model::Reach::kAll;
     bytes_ +=
         l.head_count * l.head_bytes * static_cast<size_t>(l.near ? counts.near : counts.blocks);

@@ -2,6 +2,7 @@
 //
 //   pool: layer 0: block 0: head 0: K [head_dim][64] V [64][value_dim], head 1: …   block 1: …
 //         layer 1: …
+//   of a latent:                      K [64][head_dim], whose first value_dim elements are V
 //
 // Layers that reach near positions only may have fewer blocks than the others, of their own
 // numbers: what no position reaches any more is not kept there.
@@ -47,6 +48,7 @@ class KvPool {
            (static_cast<size_t>(block) * l.head_count + static_cast<size_t>(own_head)) *
                l.head_bytes;
   }
+  /// REQUIRES: the layer has no latent.
   std::byte* v_block(size_t layer, int32_t block, int64_t own_head) const {
     return k_block(layer, block, own_head) + layers_[layer].k_bytes;
   }

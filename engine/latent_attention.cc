@@ -111,10 +111,8 @@ void Pass::store_latent(size_t layer, int c) {
   rope(layer, c, key + latent);
   const KvPool& kv = *rank_.options.kv;
   const int slot = static_cast<int>(step_.columns()[as_size(c)].position % base::kKvBlockPositions);
-  rank_.ops.store_k(kv.type(), key, attention.head_dim, slot,
+  rank_.ops.store_v(kv.type(), key, attention.head_dim, slot,
                     kv.k_block(layer, block_of(layer, c), 0));
-  rank_.ops.store_v(kv.type(), key, attention.value_dim, slot,
-                    kv.v_block(layer, block_of(layer, c), 0));
 }
 
 // The (own head, panel) items of a matrix per head, with all columns. A head cut between two

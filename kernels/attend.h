@@ -47,6 +47,9 @@ struct AttendArgs {
   int head_dim;
   int value_dim;
   KvType kv_type;
+  /// The values are the first value_dim elements of the keys, which are stored once, as V of
+  /// head_dim; v_blocks are not looked at.
+  bool is_latent = false;
 };
 
 }  // namespace kernels

@@ -13,8 +13,7 @@
 // serves several of them. A tile never adds up two queries in one lane.
 #pragma once
 
-#include <algorithm>
-
+#include "kernels/kv_latent.h"
 #include "kernels/kv_plain.h"
 #include "kernels/kv_q8_0.h"
 
@@ -26,20 +25,19 @@ static_assert(kChunk % 64 == 0);
 template <class V>
 struct Attention {
   using L = Lanes16<V>;
-  template <KvType type>
-  using Kv = std::conditional_t<type == KvType::kQ8_0, KvQ8_0<V>, KvPlain<V, type>>;
-
   static void store_k(KvType type, const float* k, int head_dim, int slot, std::byte* block) {
-    with_kv(type, [&](auto kv) { kv.store_k(k, head_dim, slot, block); });
+    with_type(type, [&]<KvType t>(Type<t>) { Kv<t>::store_k(k, head_dim, slot, block); });
   }
   static void store_v(KvType type, const float* v, int value_dim, int slot, std::byte* block) {
-    with_kv(type, [&](auto kv) { kv.store_v(v, value_dim, slot, block); });
+    with_type(type, [&]<KvType t>(Type<t>) { Kv<t>::store_v(v, value_dim, slot, block); });
   }
 
   static void attend(const AttendArgs& args) {
-    with_kv(args.kv_type, [&]<class K>(K) {
-      for (int block = 0; block < kSegmentBlocks; ++block) meet_block<K>(args, block);
-    });
+    if (args.is_latent) {
+      with_type(args.kv_type, [&]<KvType type>(Type<type>) { meet_all<KvLatent<V, type>>(args); });
+    } else {
+      with_type(args.kv_type, [&]<KvType type>(Type<type>) { meet_all<Kv<type>>(args); });
+    }
   }
 
   static void merge(const Attended& next, int value_dim, Attended& all) {
@@ -73,30 +71,26 @@ struct Attention {
   }
 
  private:
-  /// Queries of a tile. With 4 groups of 16 lanes each their sums take 16 of 32 registers; where
-  /// there are 16 registers, less groups take 8 of them.
-  static constexpr int kTile = 4;
-  static constexpr int kSums = V::kLanes == 16 ? 16 : 8;
-  /// Groups of 16 lanes whose sums of Q queries are held at a time.
-  template <int Q>
-  static constexpr int kGroups = std::clamp(kSums / (Q * L::kRegisters), 1, 4);
+  template <KvType type>
+  using Kv = std::conditional_t<type == KvType::kQ8_0, KvQ8_0<V>, KvPlain<V, type>>;
+  template <KvType type>
+  using Type = std::integral_constant<KvType, type>;
+  template <class Work>
+  [[gnu::always_inline]] static void with_type(KvType type, Work work) {
+    if (type == KvType::kF16) {
+      work(Type<KvType::kF16>{});
+    } else if (type == KvType::kF32) {
+      work(Type<KvType::kF32>{});
+    } else {
+      work(Type<KvType::kQ8_0>{});
+    }
+  }
 
   /// How two sides of scores are added.
   struct Merge {
     float top;
     float before, after;  // factors
   };
-
-  template <class Work>
-  [[gnu::always_inline]] static void with_kv(KvType type, Work work) {
-    if (type == KvType::kF16) {
-      work(Kv<KvType::kF16>{});
-    } else if (type == KvType::kF32) {
-      work(Kv<KvType::kF32>{});
-    } else {
-      work(Kv<KvType::kQ8_0>{});
-    }
-  }
 
   static Merge merge_tops(float before, float after) {
     const float top = before > after ? before : after;
@@ -105,20 +99,24 @@ struct Attention {
     return {top, exps[0], exps[1]};
   }
 
+  template <class K>
+  static void meet_all(const AttendArgs& args) {
+    for (int block = 0; block < kSegmentBlocks; ++block) meet_block<K>(args, block);
+  }
   /// All queries that reach a block, some at a time.
   template <class K>
   static void meet_block(const AttendArgs& args, int block) {
-    const AttendQuery* tile[kTile];
+    const AttendQuery* tile[kKvTile];
     int count = 0;
     for (int i = 0; i < args.count; ++i) {
       const AttendQuery& query = args.queries[i];
       if (query.begin >= (block + 1) * kChunk || query.end <= block * kChunk) continue;
       tile[count++] = &query;
-      if (count < kTile) continue;
-      meet<K, kTile>(args, block, tile);
+      if (count < kKvTile) continue;
+      meet<K, kKvTile>(args, block, tile);
       count = 0;
     }
-    meet_rest<K, kTile / 2>(args, block, tile, count);
+    meet_rest<K, kKvTile / 2>(args, block, tile, count);
   }
   template <class K, int Q>
   static void meet_rest(const AttendArgs& args, int block, const AttendQuery* const* tile,
@@ -131,8 +129,8 @@ struct Attention {
   static void meet(const AttendArgs& args, int block, const AttendQuery* const* queries) {
     const KvTile<V, Q> tile(args, block, queries);
     float weights[Q][kChunk];
-    scores<K>(tile, args.k_blocks[block], weights);
-    Merge merges[Q];
+    K::scores(tile, args.k_blocks[block], weights);
+    Merge merges[Q] = {};
     bool starts[Q];  // nothing of the segment came before
     for (int q = 0; q < Q; ++q) {
       // Positions that do not count may hold anything; from here on they weigh nothing.
@@ -150,33 +148,8 @@ struct Attention {
       out.top = top;
       out.total = total;
     }
-    add_values<K>(tile, args.v_blocks[block], weights, starts, merges);
-  }
-
-  /// q K of all positions of a block, scaled.
-  template <class K, int Q>
-  static void scores(const KvTile<V, Q>& tile, const std::byte* k, float (*out)[kChunk]) {
-    constexpr int G = kGroups<Q>;
-    for (int first = 0; first < kChunk; first += 16 * G) {
-      L sums[Q][G];
-      clear(sums);
-      K::template scores<Q, G>(tile, k, first, sums);
-#pragma GCC unroll 4
-      for (int q = 0; q < Q; ++q) {
-        const L scale = L::set(tile.query[q]->scale);
-#pragma GCC unroll 4
-        for (int n = 0; n < G; ++n) (sums[q][n] * scale).store(out[q] + first + 16 * n);
-      }
-    }
-  }
-
-  template <int Q, int G>
-  [[gnu::always_inline]] static void clear(L (&sums)[Q][G]) {
-#pragma GCC unroll 4
-    for (int q = 0; q < Q; ++q) {
-#pragma GCC unroll 4
-      for (int n = 0; n < G; ++n) sums[q][n] = L::set(0);
-    }
+    add_values<K>(tile, (args.is_latent ? args.k_blocks : args.v_blocks)[block], weights, starts,
+                  merges);
   }
 
   /// Scores to exp(score - top); their sum.
@@ -198,7 +171,7 @@ struct Attention {
   template <class K, int Q>
   static void add_values(const KvTile<V, Q>& tile, const std::byte* v,
                          const float (*weights)[kChunk], const bool* starts, const Merge* merges) {
-    constexpr int G = kGroups<Q>;
+    constexpr int G = kKvGroups<V, Q>;
     int i = 0;
     for (; i + 16 * G <= tile.value_dim; i += 16 * G) {
       add_dims<K, Q, G>(tile, v, weights, i, starts, merges);
@@ -213,7 +186,7 @@ struct Attention {
   static void add_dims(const KvTile<V, Q>& tile, const std::byte* v, const float (*weights)[kChunk],
                        int first, const bool* starts, const Merge* merges) {
     L sums[Q][G];
-    clear(sums);
+    clear_sums<V>(sums);
     K::template add_values<Q, G>(tile, v, weights, first, sums);
     const int dims = tile.value_dim - first;
 #pragma GCC unroll 4

@@ -33,21 +33,26 @@ struct KvPlain {
     }
   }
 
-  /// sums += q K of G times 16 positions from `first` on, not yet scaled.
-  template <int Q, int G>
-  [[gnu::always_inline]] static void scores(const KvTile<V, Q>& tile, const std::byte* k, int first,
-                                            L (&sums)[Q][G]) {
-    k += first * kBytes;
-    for (int i = 0; i < tile.head_dim; ++i, k += kPositions * kBytes) {
-      L keys[G];
+  /// Scores of all positions, scaled.
+  template <int Q>
+  static void scores(const KvTile<V, Q>& tile, const std::byte* k, float (*out)[kPositions]) {
+    constexpr int G = kKvGroups<V, Q>;
+    for (int first = 0; first < kPositions; first += 16 * G) {
+      L sums[Q][G];
+      clear_sums<V>(sums);
+      const std::byte* row = k + first * kBytes;
+      for (int i = 0; i < tile.head_dim; ++i, row += kPositions * kBytes) {
+        L keys[G];
 #pragma GCC unroll 4
-      for (int n = 0; n < G; ++n) keys[n] = L::template load_kv<type>(k + 16 * n * kBytes);
+        for (int n = 0; n < G; ++n) keys[n] = L::template load_kv<type>(row + 16 * n * kBytes);
 #pragma GCC unroll 4
-      for (int q = 0; q < Q; ++q) {
-        const L element = L::set(tile.query[q]->q[i]);
+        for (int q = 0; q < Q; ++q) {
+          const L element = L::set(tile.query[q]->q[i]);
 #pragma GCC unroll 4
-        for (int n = 0; n < G; ++n) sums[q][n] = fma(element, keys[n], sums[q][n]);
+          for (int n = 0; n < G; ++n) sums[q][n] = fma(element, keys[n], sums[q][n]);
+        }
       }
+      tile.store_scores(sums, first, out);
     }
   }
 
@@ -57,7 +62,7 @@ struct KvPlain {
                                                 const float (*weights)[kPositions], int first,
                                                 L (&sums)[Q][G]) {
     const int dims = tile.value_dim - first;
-    const size_t row_bytes = static_cast<size_t>(tile.value_dim) * kBytes;
+    const size_t row_bytes = static_cast<size_t>(tile.row_dim) * kBytes;
     const std::byte* column = v + static_cast<size_t>(first) * kBytes;
     tile.each_position([&](int i, auto some) {
       const std::byte* row = column + static_cast<size_t>(i) * row_bytes;

@@ -35,37 +35,15 @@ struct KvQ8_0 {
     }
   }
 
-  /// sums += q K of G times 16 positions from `position` on, not yet scaled.
-  template <int Q, int G>
-  [[gnu::always_inline]] static void scores(const KvTile<V, Q>& tile, const std::byte* k,
-                                            int position, L (&sums)[Q][G]) {
-    for (int first = 0; first < tile.head_dim; first += kKvGroup, k += kKvGroupBytes) {
-      const int dims = dims_from(first, tile.head_dim);
-      const std::byte* codes = k + position;
-      L parts[Q][G];
-#pragma GCC unroll 4
-      for (int q = 0; q < Q; ++q) {
-#pragma GCC unroll 4
-        for (int n = 0; n < G; ++n) parts[q][n] = L::set(0);
-      }
-      for (int i = first; i < first + dims; ++i, codes += kPositions) {
-        L keys[G];
-#pragma GCC unroll 4
-        for (int n = 0; n < G; ++n) keys[n] = L::template load_kv<KvType::kQ8_0>(codes + 16 * n);
-#pragma GCC unroll 4
-        for (int q = 0; q < Q; ++q) {
-          const L element = L::set(tile.query[q]->q[i]);
-#pragma GCC unroll 4
-          for (int n = 0; n < G; ++n) parts[q][n] = fma(element, keys[n], parts[q][n]);
-        }
-      }
-      const std::byte* scales = k + dims * kPositions + position * 2;
-#pragma GCC unroll 4
-      for (int n = 0; n < G; ++n) {
-        const L scale = L::template load_kv<KvType::kF16>(scales + 16 * n * 2);
-#pragma GCC unroll 4
-        for (int q = 0; q < Q; ++q) sums[q][n] = fma(parts[q][n], scale, sums[q][n]);
-      }
+  /// Scores of all positions, scaled.
+  template <int Q>
+  static void scores(const KvTile<V, Q>& tile, const std::byte* k, float (*out)[kPositions]) {
+    constexpr int G = kKvGroups<V, Q>;
+    for (int position = 0; position < kPositions; position += 16 * G) {
+      L sums[Q][G];
+      clear_sums<V>(sums);
+      add_groups(tile, k, position, sums);
+      tile.store_scores(sums, position, out);
     }
   }
 
@@ -81,7 +59,7 @@ struct KvQ8_0 {
     float scaled[Q][kGroups][kPositions];
 #pragma GCC unroll 2
     for (int n = 0; n < kGroups; ++n) {
-      groups[n] = values_from(v, tile.value_dim, first + kKvGroup * n);
+      groups[n] = values_from(v, tile.row_dim, first + kKvGroup * n);
       for (int q = 0; q < Q; ++q) groups[n].scale(weights[q], scaled[q][n]);
     }
     const int dims = tile.value_dim - first;
@@ -105,6 +83,36 @@ struct KvQ8_0 {
   }
 
  private:
+  /// sums += q K of G times 16 positions from `position` on.
+  template <int Q, int G>
+  [[gnu::always_inline]] static void add_groups(const KvTile<V, Q>& tile, const std::byte* k,
+                                                int position, L (&sums)[Q][G]) {
+    for (int first = 0; first < tile.head_dim; first += kKvGroup, k += kKvGroupBytes) {
+      const int dims = dims_from(first, tile.head_dim);
+      const std::byte* codes = k + position;
+      L parts[Q][G];
+      clear_sums<V>(parts);
+      for (int i = first; i < first + dims; ++i, codes += kPositions) {
+        L keys[G];
+#pragma GCC unroll 4
+        for (int n = 0; n < G; ++n) keys[n] = L::template load_kv<KvType::kQ8_0>(codes + 16 * n);
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) {
+          const L element = L::set(tile.query[q]->q[i]);
+#pragma GCC unroll 4
+          for (int n = 0; n < G; ++n) parts[q][n] = fma(element, keys[n], parts[q][n]);
+        }
+      }
+      const std::byte* scales = k + dims * kPositions + position * 2;
+#pragma GCC unroll 4
+      for (int n = 0; n < G; ++n) {
+        const L scale = L::template load_kv<KvType::kF16>(scales + 16 * n * 2);
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) sums[q][n] = fma(parts[q][n], scale, sums[q][n]);
+      }
+    }
+  }
+
   /// One group of values of a block, from one dimension on.
   struct Values {
     const std::byte* codes;   // of the first position
@@ -119,8 +127,8 @@ struct KvQ8_0 {
       }
     }
   };
-  static Values values_from(const std::byte* v, int value_dim, int first) {
-    const int begin = first / kKvGroup * kKvGroup, stride = dims_from(begin, value_dim);
+  static Values values_from(const std::byte* v, int row_dim, int first) {
+    const int begin = first / kKvGroup * kKvGroup, stride = dims_from(begin, row_dim);
     const std::byte* group = v + static_cast<size_t>(begin / kKvGroup) * kKvGroupBytes;
     return {group + first % kKvGroup, stride, group + stride * kPositions};
   }

@@ -193,18 +193,25 @@ float load_q8_0(const std::byte* block, Q8Place place) {
   return static_cast<float>(code) * f16_to_f32(scale);  // exact
 }
 
+/// Of V in a block whose positions have `row_dim` elements.
+float load_row(const AttendArgs& args, const std::byte* bytes, int row_dim, int64_t dim,
+               int64_t slot) {
+  if (args.kv_type == KvType::kQ8_0)
+    return load_q8_0(bytes, q8_place(Of::kValues, dim, row_dim, slot));
+  return load_kv(args.kv_type, bytes, slot * row_dim + dim);
+}
+
 float load_k(const AttendArgs& args, int64_t block, int64_t dim, int64_t slot) {
   const std::byte* bytes = args.k_blocks[block];
+  if (args.is_latent) return load_row(args, bytes, args.head_dim, dim, slot);
   if (args.kv_type == KvType::kQ8_0)
     return load_q8_0(bytes, q8_place(Of::kKeys, dim, args.head_dim, slot));
   return load_kv(args.kv_type, bytes, dim * kKvBlockPositions + slot);
 }
 
 float load_v(const AttendArgs& args, int64_t block, int64_t dim, int64_t slot) {
-  const std::byte* bytes = args.v_blocks[block];
-  if (args.kv_type == KvType::kQ8_0)
-    return load_q8_0(bytes, q8_place(Of::kValues, dim, args.value_dim, slot));
-  return load_kv(args.kv_type, bytes, slot * args.value_dim + dim);
+  if (args.is_latent) return load_row(args, args.k_blocks[block], args.head_dim, dim, slot);
+  return load_row(args, args.v_blocks[block], args.value_dim, dim, slot);
 }
 
 void store_k(KvType type, const float* k, int head_dim, int slot, std::byte* block) {

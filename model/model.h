@@ -119,6 +119,8 @@ struct Attention {
 
   /// Width of a head's query as it is projected, and of a head's result.
   int query_dim() const { return latent ? latent->plain_dim + rope.dims : head_dim; }
+  /// Of v as it is cached; 0: the first value_dim elements of the keys are the values.
+  int cached_value_dim() const { return latent ? 0 : value_dim; }
   int output_dim() const { return latent ? latent->value_dim : value_dim; }
   /// The first position that `position` attends to.
   int64_t first_position(int64_t position) const {

@@ -73,7 +73,7 @@ uint64_t kv_pool_bytes(const model::ModelSpec& spec, const RankShare& share, KvE
     const bool near = blocks.near > 0 && attention.reach != model::Reach::kAll;
     bytes += static_cast<uint64_t>(share.blocks[layer].kv_heads.size() *
                                    (near ? blocks.near : blocks.all)) *
-             (part(attention.head_dim) + part(attention.value_dim));
+             (part(attention.head_dim) + part(attention.cached_value_dim()));
   }
   return std::max<uint64_t>(bytes, 64);
 }
@@ -85,7 +85,7 @@ uint64_t kv_read_bytes(const model::ModelSpec& spec, const RankShare& share, KvE
     const model::Attention& attention = spec.blocks[layer].attention;
     const int64_t positions = position + 1 - attention.first_position(position);
     bytes += share.blocks[layer].kv_heads.size() * positions *
-             (kv.row_bytes(attention.head_dim) + kv.row_bytes(attention.value_dim));
+             (kv.row_bytes(attention.head_dim) + kv.row_bytes(attention.cached_value_dim()));
   }
   return static_cast<uint64_t>(bytes);
 }

@@ -156,8 +156,8 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
   const auto positions =
       static_cast<double>(load.position + 1 - attention.first_position(load.position));
   const double dims = attention.head_dim + attention.value_dim;
-  const auto position_bytes =
-      static_cast<double>(kv_.row_bytes(attention.head_dim) + kv_.row_bytes(attention.value_dim));
+  const auto position_bytes = static_cast<double>(kv_.row_bytes(attention.head_dim) +
+                                                  kv_.row_bytes(attention.cached_value_dim()));
   // Queries that have their keys in common: heads of a group, columns of a sequence.
   const int64_t together = attention.heads / attention.kv_heads * load.columns / load.sequences;
   const double rate =

@@ -29,6 +29,7 @@ struct Spec {
   float sigma = 1;
   int64_t first = 0;
   std::optional<float> sink = {};
+  bool is_latent = false;  // values are the beginning of keys
 };
 
 /// A cache that `ops` has filled; the unused rest of its blocks is NaN.
@@ -39,7 +40,8 @@ struct Cache {
     for (int64_t p = 0; p < spec.positions; ++p) {
       if (p % kBlock == 0) {
         k_blocks.emplace_back(kBlock * kv_row_bytes(spec.type, spec.head_dim));
-        v_blocks.emplace_back(kBlock * kv_row_bytes(spec.type, spec.value_dim));
+        v_blocks.emplace_back(spec.is_latent ? 1
+                                             : kBlock * kv_row_bytes(spec.type, spec.value_dim));
         std::memset(k_blocks.back().data(), 0xff, k_blocks.back().size());
         std::memset(v_blocks.back().data(), 0xff, v_blocks.back().size());
       }
@@ -47,6 +49,11 @@ struct Cache {
       GuardedBuffer<float> v(static_cast<size_t>(spec.value_dim));
       for (float& a : k.span()) a = normal(random);
       for (float& a : v.span()) a = normal(random);
+      if (spec.is_latent) {
+        ops.store_v(spec.type, k.data(), spec.head_dim, static_cast<int>(p % kBlock),
+                    k_blocks.back().data());
+        continue;
+      }
       ops.store_k(spec.type, k.data(), spec.head_dim, static_cast<int>(p % kBlock),
                   k_blocks.back().data());
       ops.store_v(spec.type, v.data(), spec.value_dim, static_cast<int>(p % kBlock),
@@ -57,11 +64,12 @@ struct Cache {
   }
 
   float k(const Spec& spec, int64_t position, int i) const {
-    return stored_element(spec.type, Of::kKeys,
+    return stored_element(spec.type, spec.is_latent ? Of::kValues : Of::kKeys,
                           k_blocks[static_cast<size_t>(position / kBlock)].data(), spec.head_dim,
                           position % kBlock, i);
   }
   float v(const Spec& spec, int64_t position, int i) const {
+    if (spec.is_latent) return k(spec, position, i);
     return stored_element(spec.type, Of::kValues,
                           v_blocks[static_cast<size_t>(position / kBlock)].data(), spec.value_dim,
                           position % kBlock, i);
@@ -80,7 +88,8 @@ GuardedBuffer<float> query(const Spec& spec) {
 }
 
 WholeCache whole(const Spec& spec, const Cache& cache) {
-  return {cache.k_pointers, cache.v_pointers, spec.head_dim, spec.value_dim, spec.type};
+  return {cache.k_pointers, cache.v_pointers, spec.head_dim,
+          spec.value_dim,   spec.type,        spec.is_latent};
 }
 
 WholeQuery whole(const Spec& spec, const float* q, float* out) {
@@ -208,6 +217,29 @@ TEST(Attend, CountsFromTheFirstPositionOnOnly) {
   }
 }
 
+TEST(Attend, ALatentIsKeysAndValues) {
+  for (const KvType type : kKvTypes) {
+    for (const auto& [head_dim, value_dim] :
+         {std::pair{576, 512}, {48, 32}, {40, 36}, {17, 16}, {16, 1}, {96, 96}}) {
+      for (const int64_t positions : {1, 63, 64, 200, 530}) {
+        if (positions > 200 && head_dim > 100) continue;
+        Spec spec{type, head_dim, value_dim, positions};
+        spec.is_latent = true;
+        const Cache expected_cache(scalar(), spec);
+        const auto expected = attend(scalar(), spec, expected_cache);
+        for (const Ops* ops : all_tables()) {
+          SCOPED_TRACE(std::string(ops->name) + ' ' + std::to_string(head_dim) + ' ' +
+                       std::to_string(positions));
+          const Cache cache(*ops, spec);
+          const auto got = attend(*ops, spec, cache);
+          expect_near_double(spec, cache, got);
+          ASSERT_TRUE(ops->is_reference || same_bytes(got, expected));
+        }
+      }
+    }
+  }
+}
+
 TEST(Attend, ASinkTakesWeight) {
   for (const float sink : {-300.0f, -1.5f, 0.0f, 2.0f, 300.0f}) {
     for (const int64_t positions : {1, 64, 65, 200, 600}) {
@@ -237,8 +269,9 @@ TEST(Attend, QueriesTogetherAreAsEachAlone) {
   };
   for (const KvType type : kKvTypes) {
     for (const auto& [head_dim, value_dim] :
-         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {96, 160}, {17, 100}}) {
-      const Spec spec{type, head_dim, value_dim, 700};
+         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {96, 160}, {17, 100}, {80, 64}}) {
+      Spec spec{type, head_dim, value_dim, 700};
+      spec.is_latent = head_dim == 80;
       const Cache cache(scalar(), spec);
       for (const size_t count : {2, 3, 4, 5, 7, 8, 13}) {
         GuardedBuffer<float> q(count * static_cast<size_t>(head_dim));

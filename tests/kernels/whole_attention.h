@@ -24,6 +24,7 @@ struct WholeCache {
   std::span<const std::byte*const> k_blocks, v_blocks;
   int head_dim, value_dim;
   KvType kv_type;
+  bool is_latent = false;
 };
 
 inline void attend_whole(const Ops& ops, const WholeCache& cache,
@@ -37,7 +38,7 @@ inline void attend_whole(const Ops& ops, const WholeCache& cache,
     const auto first_block = static_cast<size_t>(begin / base::kKvBlockPositions);
     for (size_t b = 0; b < k.size() && first_block + b < cache.k_blocks.size(); ++b) {
       k[b] = cache.k_blocks[first_block + b];
-      v[b] = cache.v_blocks[first_block + b];
+      if (!cache.is_latent) v[b] = cache.v_blocks[first_block + b];
     }
     std::vector<AttendQuery> reached;
     std::vector<size_t> which;
@@ -61,7 +62,8 @@ inline void attend_whole(const Ops& ops, const WholeCache& cache,
                 .v_blocks = v.data(),
                 .head_dim = cache.head_dim,
                 .value_dim = cache.value_dim,
-                .kv_type = cache.kv_type});
+                .kv_type = cache.kv_type,
+                .is_latent = cache.is_latent});
     for (const size_t i : which) {
       if (queries[i].first < begin) ops.attend_merge(parts[i], cache.value_dim, all[i]);
     }
