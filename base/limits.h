@@ -15,6 +15,7 @@ inline constexpr int kExpertsMax = 1024;        // experts of one layer
 inline constexpr int kLayersMax = 1024;
 inline constexpr int64_t kContextMax = int64_t{1} << 20;  // positions of one sequence
 inline constexpr int kKvBlockPositions = 64;  // positions of one KV block = one attention chunk
+inline constexpr int kSegmentBlocks = 8;      // KV blocks that attention computes as a whole
 inline constexpr int kSliceRows = 32;         // slice boundaries are multiples of this
 
 /// The version of all arithmetic that decides tokens; any change of a bit bumps it.

@@ -17,7 +17,7 @@
 
 namespace kernels {
 
-inline constexpr int kSegmentBlocks = 8;
+inline constexpr int kSegmentBlocks = base::kSegmentBlocks;
 inline constexpr int64_t kSegmentPositions = int64_t{kSegmentBlocks} * base::kKvBlockPositions;
 
 /// What a query has got from one segment, or from some in ascending order.

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/attend.h"
+#include "base/limits.h"
 #include "plan/cost.h"
 
 namespace plan {
@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kRedundantColumns = 4;  // of engine/pass.h: up to here threads prepare all alone
 constexpr int64_t kSharingQueries = 4;    // from so many on queries share the loads of their keys
+constexpr double kSegmentPositions = base::kSegmentBlocks * base::kKvBlockPositions;
 constexpr double kGiga = 1e9;
 
 /// The longest thread's share of `items` over the even one.
@@ -168,8 +169,7 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
     const BlockShare& own = kind.shares[r];
     const auto queries = static_cast<double>(own.heads.size() * load.columns);
     // Threads share long contexts, too.
-    const double items =
-        queries * std::ceil(positions / static_cast<double>(kernels::kSegmentPositions));
+    const double items = queries * std::ceil(positions / kSegmentPositions);
     const double products = queries * positions * dims * unevenness(items, threads) / threads;
     const double bytes =
         static_cast<double>(own.kv_heads.size() * load.sequences) * positions * position_bytes;
