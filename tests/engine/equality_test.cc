@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "base/cat.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/local_ranks.h"
 
@@ -122,40 +123,34 @@ bool same_kind(const Split& a, const Split& b) {
   return a.strategy == b.strategy && (a.stages > 0) == (b.stages > 0);
 }
 
-/// Splits that a model can have, first the one rank. In a sample: of each kind the one that was
-/// taken least often so far.
-class SplitChoice {
- public:
-  std::vector<Split> choose(const model::ModelSpec& spec, bool full) {
-    std::vector<Split> possible;
-    for (const Split& split : kSplits) {
-      if (plan::split(spec, split.options(spec)).ok()) possible.push_back(split);
-    }
-    if (full) {
-      for (const Split& split : possible) taken_[split.name]++;
-      return possible;
-    }
-    std::vector<Split> chosen = {possible[0]};
-    const auto take = [&](const Split& kind) {
-      const Split* best = nullptr;
-      for (const Split& split : possible) {
-        if (!same_kind(split, kind) || split.name == possible[0].name) continue;
-        if (best == nullptr || taken_[split.name] < taken_[best->name]) best = &split;
-      }
-      if (best == nullptr) return;  // a model without experts
-      taken_[best->name]++;
-      chosen.push_back(*best);
-    };
-    for (const char* kind : {"rows x 2", "layers x 2", "4 ranks in 2 stages", "experts x 2"})
-      take(split_named(kind));
-    return chosen;
+/// Splits that a model can have, first the one rank. In a sample of each other kind one, of which
+/// cases take different ones.
+std::vector<Split> choose_splits(const model::ModelSpec& spec, size_t case_index, bool full) {
+  std::vector<Split> possible;
+  for (const Split& split : kSplits) {
+    if (plan::split(spec, split.options(spec)).ok()) possible.push_back(split);
   }
-  size_t kinds_taken() const { return taken_.size(); }
+  if (full) return possible;
+  std::vector<Split> chosen = {possible[0]};
+  for (const char* kind : {"rows x 2", "layers x 2", "4 ranks in 2 stages", "experts x 2"}) {
+    std::vector<Split> same;
+    for (const Split& split : possible) {
+      if (same_kind(split, split_named(kind)) && split.name != possible[0].name)
+        same.push_back(split);
+    }
+    // From the second on: the last case is the only one whose layers go round four ranks.
+    if (!same.empty()) chosen.push_back(same[(case_index + 1) % same.size()]);  // else: no experts
+  }
+  return chosen;
+}
 
- private:
-  std::map<std::string, int> taken_;
-};
+// A chunk that holds the whole prompt makes the same step as no chunks.
+bool is_repetition(const Point& point) {
+  const int chunk = kChunks[point[kChunkFactor]];
+  return chunk != 0 && static_cast<size_t>(chunk) >= kPrompts[point[kPromptFactor]];
+}
 
+// All combinations that make different steps.
 std::vector<Point> full_product(const Levels& levels) {
   std::vector<Point> points = {Point{}};
   for (size_t f = 0; f < kFactorCount; f++) {
@@ -168,6 +163,19 @@ std::vector<Point> full_product(const Levels& levels) {
     }
     points = next;
   }
+  std::erase_if(points, is_repetition);
+  return points;
+}
+
+// All combinations of split, instruction set, prompt and chunk, with the numbers of threads in
+// turn: so each of these also meets every combination of three of the others' levels, in half the
+// time.
+std::vector<Point> full_matrix(const Levels& levels) {
+  std::vector<Point> points = full_product(levels);
+  std::erase_if(points, [&](const Point& p) {
+    const size_t others = p[kSplitFactor] + p[kIsaFactor] + p[kPromptFactor] + p[kChunkFactor];
+    return p[kThreadFactor] != others % levels[kThreadFactor];
+  });
   return points;
 }
 
@@ -178,7 +186,7 @@ std::vector<Point> sample(const Levels& levels, unsigned seed) {
     for (size_t level = 0; level < levels[f]; level++) {
       Point point{0, 0, 0, 2, 0};
       point[f] = level;
-      chosen.insert(point);
+      if (!is_repetition(point)) chosen.insert(point);
     }
   }
   std::mt19937 random(seed);
@@ -209,59 +217,100 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-TEST(Equality, OverRanksThreadsIsasPromptsAndChunks) {
+bool is_full() {
   // The sanitizers look for other things than bits; there the sample has to do.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const bool full = false;
+  return false;
 #else
-  const bool full = std::getenv("NUMOE_FULL") != nullptr;
+  return std::getenv("NUMOE_FULL") != nullptr;
 #endif
-  size_t compared = 0;
-  SplitChoice splits_taken;
-  for (size_t i = 0; i < kCases.size(); i++) {
-    const GoldenCase one = golden_case(kCases[i]);
-    ASSERT_EQ(one.reference.size(), kPrompts.size());
-    auto model = model::load_model(one.path);
-    ASSERT_TRUE(model.ok()) << model.error().message;
-    const std::vector<Split> splits = splits_taken.choose(model->spec, full);
-    const Levels levels = {splits.size(), kThreads.size(), kIsas.size(), kPrompts.size(),
-                           kChunks.size()};
-    // Points of one group of ranks together; the base point comes first in every prompt.
-    std::map<std::array<size_t, 3>, std::vector<Point>> groups;
-    for (const Point& p : full ? full_product(levels) : sample(levels, static_cast<unsigned>(i))) {
-      groups[{p[0], p[1], p[2]}].push_back(p);
+}
+
+/// What is compared of a case.
+struct Work {
+  std::vector<Split> splits;
+  std::vector<Point> points;
+};
+
+Work work_of(const model::ModelSpec& spec, size_t case_index) {
+  Work work{.splits = choose_splits(spec, case_index, is_full()), .points = {}};
+  const Levels levels = {work.splits.size(), kThreads.size(), kIsas.size(), kPrompts.size(),
+                         kChunks.size()};
+  work.points = is_full() ? full_matrix(levels) : sample(levels, static_cast<unsigned>(case_index));
+  return work;
+}
+
+std::string point_name(const Work& work, const Point& p) {
+  return base::cat(work.splits[p[kSplitFactor]].name, ", threads ", kThreads[p[kThreadFactor]], " ",
+                   kIsas[p[kIsaFactor]], " prompt ", kPrompts[p[kPromptFactor]], " chunk ",
+                   kChunks[p[kChunkFactor]]);
+}
+
+class EqualityOfCase : public testing::TestWithParam<size_t> {};
+
+TEST_P(EqualityOfCase, OverRanksThreadsIsasPromptsAndChunks) {
+  const GoldenCase one = golden_case(kCases[GetParam()]);
+  ASSERT_EQ(one.reference.size(), kPrompts.size());
+  auto model = model::load_model(one.path);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const Work work = work_of(model->spec, GetParam());
+  // Points of one group of ranks together; the base point comes first in every prompt.
+  std::map<std::array<size_t, 3>, std::vector<Point>> groups;
+  for (const Point& p : work.points) {
+    groups[{p[kSplitFactor], p[kThreadFactor], p[kIsaFactor]}].push_back(p);
+  }
+  groups[{0, 0, 0}];  // the base group always runs, and first
+  std::vector<std::vector<float>> base;
+  for (const auto& [key, points] : groups) {
+    LocalRanksOptions options = ranks_of(work.splits[key[0]], model->spec);
+    options.threads = kThreads[key[1]];
+    options.isa = isa_at(key[2]);
+    auto ranks = LocalRanks::start(*model, options);
+    ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+    for (size_t prompt = base.size(); prompt < kPrompts.size(); prompt++) {
+      auto got = (*ranks)->forward(one.reference[prompt].tokens);
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      base.push_back(got->last());
     }
-    groups[{0, 0, 0}];  // the base group always runs, and first
-    std::map<size_t, std::vector<float>> base;
-    for (const auto& [key, points] : groups) {
-      LocalRanksOptions options = ranks_of(splits[key[0]], model->spec);
-      options.threads = kThreads[key[1]];
-      options.isa = isa_at(key[2]);
-      auto ranks = LocalRanks::start(*model, options);
-      ASSERT_TRUE(ranks.ok()) << ranks.error().message;
-      if (base.empty()) {
-        for (size_t prompt = 0; prompt < kPrompts.size(); prompt++) {
-          auto got = (*ranks)->forward(one.reference[prompt].tokens);
-          ASSERT_TRUE(got.ok()) << got.error().message;
-          base[prompt] = got->last();
-        }
-      }
-      for (const Point& p : points) {
-        SCOPED_TRACE(one.name + ": " + splits[p[0]].name + ", threads " +
-                     std::to_string(kThreads[p[1]]) + " " + kIsas[p[2]] + " prompt " +
-                     std::to_string(kPrompts[p[3]]) + " chunk " + std::to_string(kChunks[p[4]]));
-        const auto& tokens = one.reference[p[kPromptFactor]].tokens;
-        ASSERT_EQ(tokens.size(), kPrompts[p[kPromptFactor]]);
-        auto got = (*ranks)->forward(tokens, kChunks[p[kChunkFactor]]);
-        ASSERT_TRUE(got.ok()) << got.error().message;
-        ASSERT_TRUE(same_bits(got->last(), base[p[kPromptFactor]]));
-        compared++;
+    for (const Point& p : points) {
+      SCOPED_TRACE(point_name(work, p));
+      const auto& tokens = one.reference[p[kPromptFactor]].tokens;
+      ASSERT_EQ(tokens.size(), kPrompts[p[kPromptFactor]]);
+      auto got = (*ranks)->forward(tokens, kChunks[p[kChunkFactor]]);
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      ASSERT_TRUE(same_bits(got->last(), base[p[kPromptFactor]]));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, EqualityOfCase, testing::Range(size_t{0}, kCases.size()),
+                         [](const testing::TestParamInfo<size_t>& info) {
+                           std::string name = kCases[info.param];
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// What the cases above compare together.
+TEST(Equality, HasEverySplitAndManyPoints) {
+  size_t points = 0;
+  std::set<std::string> taken;
+  std::set<std::array<size_t, 3>> pairs;  // threads, another factor, its level
+  for (size_t i = 0; i < kCases.size(); i++) {
+    auto model = model::load_model(golden_case(kCases[i]).path);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const Work work = work_of(model->spec, i);
+    points += work.points.size();
+    for (const Point& p : work.points) {
+      taken.insert(work.splits[p[kSplitFactor]].name);
+      for (size_t f = kIsaFactor; f < kFactorCount; f++) {
+        pairs.insert({p[kThreadFactor], f, p[f]});
       }
     }
   }
-  std::cout << compared << " points compared" << (full ? " (full product)\n" : "\n");
-  EXPECT_GE(compared, full ? 2000u : 1000u);
-  EXPECT_GE(splits_taken.kinds_taken(), kSplits.size() - 1) << "a split that no case had";
+  std::cout << points << " points" << (is_full() ? " (full matrix)\n" : "\n");
+  EXPECT_GE(points, is_full() ? 10000u : 1000u);
+  EXPECT_EQ(taken.size(), kSplits.size()) << "a split that no case had";
+  EXPECT_EQ(pairs.size(), kThreads.size() * (kIsas.size() + kPrompts.size() + kChunks.size()));
 }
 
 // The demo model has six layers and sixteen experts; each split in few ways.
