@@ -84,7 +84,7 @@ struct Format32 : Type, FloatSum {
 #pragma GCC unroll 1
     for (int64_t j = 0; j < blocks; j += 2, group += sizeof(Group)) {
       const std::byte* q = group + offsetof(Group, q);
-      args.fetch();
+      args.template fetch<C>();
       multiply<V, P, C>(args, group, q, j, x, sums);
       if (j + 1 < blocks) multiply<V, P, C>(args, group + 32, q + kBlockCodes, j + 1, x, sums);
     }

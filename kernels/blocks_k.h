@@ -14,7 +14,8 @@
 //   Codes<V>(q)            reads the codes of 32 weights at q (of its lanes): pair<v>() as in
 //                          codes.h; or for sub-blocks of 16 half<h>(w), the four vectors
 //                          from k = 16 h on
-//   Scales<V>              read(lanes); of(j), that of sub-block j; value(s, x)
+//   Scales<V>              read(lanes); of(j), that of sub-block j, or for sub-blocks of 16
+//                          of<n>(i), that of sub-block 4 i + n; value(s, x)
 //   pack(quad, b, r, panel)    block b of rows r … r + 3
 #pragma once
 
@@ -63,23 +64,14 @@ struct FormatK : Type, FloatSum {
     }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) scales[p].read({args.block, args.lane_bytes(p, 1)});
+    if constexpr (Type::kSubBlock == 32) {
 #pragma GCC unroll 1
-    for (int j = 0; j < 8; ++j) {
-      typename V::I32 scaled[C][P];
-      args.fetch();
-      const size_t offset = offsetof(Block, codes) + sizeof(Block::codes[0]) * size_t(j);
-      if constexpr (Type::kSubBlock == 32) {
-        multiply_32<V, P, C>(args, offset, j, scales, x, scaled);
-      } else {
-        multiply_half<V, P, C, 0>(args, offset, j, scales, x, scaled);
-        multiply_half<V, P, C, 1>(args, offset, j, scales, x, scaled);
-      }
-#pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) {
-        const auto shift = V::splat(&x[c]->shift[j]);
-        for (int p = 0; p < P; ++p) {
-          sums[c][p] = V::add(sums[c][p], V::shl_lanes(scaled[c][p], shift));
-        }
+      for (int j = 0; j < 8; ++j) multiply_one<V, P, C, 0>(args, j, scales, x, sums);
+    } else {
+#pragma GCC unroll 1
+      for (int j = 0; j < 8; j += 2) {
+        multiply_one<V, P, C, 0>(args, j, scales, x, sums);
+        multiply_one<V, P, C, 1>(args, j + 1, scales, x, sums);
       }
     }
 #pragma GCC unroll 2
@@ -93,6 +85,30 @@ struct FormatK : Type, FloatSum {
   }
 
  private:
+  /// Adds 32 weights, those of j, to the sums.
+  template <class V, int P, int C, int odd, class Scales>
+  [[gnu::always_inline]] static void multiply_one(const BlockArgs<V, Sum<V>>& args, int j,
+                                                  const Scales* scales,
+                                                  const ActivationBlock* const* x,
+                                                  typename V::I32 (*sums)[P]) {
+    typename V::I32 scaled[C][P];
+    args.template fetch<C>();
+    const size_t offset = offsetof(Block, codes) + sizeof(Block::codes[0]) * size_t(j);
+    if constexpr (Type::kSubBlock == 32) {
+      multiply_32<V, P, C>(args, offset, j, scales, x, scaled);
+    } else {
+      multiply_half<V, P, C, 0, odd>(args, offset, j, scales, x, scaled);
+      multiply_half<V, P, C, 1, odd>(args, offset, j, scales, x, scaled);
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+      const auto shift = V::splat(&x[c]->shift[j]);
+      for (int p = 0; p < P; ++p) {
+        sums[c][p] = V::add(sums[c][p], V::shl_lanes(scaled[c][p], shift));
+      }
+    }
+  }
+
   /// scale * (codes . x) of 32 weights with one scale.
   template <class V, int P, int C, class Scales>
   [[gnu::always_inline]] static void multiply_32(const BlockArgs<V, Sum<V>>& args, size_t offset,
@@ -116,7 +132,7 @@ struct FormatK : Type, FloatSum {
   }
 
   /// The same of half h with a scale of its own, which is written or added.
-  template <class V, int P, int C, int h, class Scales>
+  template <class V, int P, int C, int h, int odd, class Scales>
   [[gnu::always_inline]] static void multiply_half(const BlockArgs<V, Sum<V>>& args, size_t offset,
                                                    int j, const Scales* scales,
                                                    const ActivationBlock* const* x,
@@ -128,7 +144,7 @@ struct FormatK : Type, FloatSum {
       typename V::Bytes w[4];
       const std::byte* q = args.block + offset + args.lane_bytes(p, 4);
       typename Type::template Codes<V>(q).template half<h>(w);
-      const auto scale = scales[p].of(2 * j + h);
+      const auto scale = scales[p].template of<2 * odd + h>(j / 2);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const int8_t* xs = x[c]->x + 32 * j + 16 * h;

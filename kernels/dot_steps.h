@@ -73,6 +73,16 @@ struct DotS8 {
   }
 };
 
+/// Signed bytes from a table: never -128, and with V::kAddedToS7 added instead of 128.
+template <class V>
+struct DotS7 : DotS8<V> {
+  using Sum = typename V::SumS8;
+  template <int n, class X>
+  [[gnu::always_inline]] static Sum step(Sum sum, typename V::Bytes w, X x) {
+    return V::dot_s7(sum, w, x);
+  }
+};
+
 /// Adds (codes . x) of 32 weights at q to the sums of P registers and C columns: each word of x is
 /// brought to all lanes once. x are the columns' elements of these weights.
 template <class V, class Type, int P, int C, int v = 0, class Args, class DotSum>

@@ -75,7 +75,7 @@ struct FloatFormat : Weights {
   /// the block, which lies in L1.
   template <class V, int P, int C>
   [[gnu::always_inline]] static void block(const BlockArgs<V, Sum<V>>& args) {
-    args.fetch();
+    args.template fetch<C>();
     if constexpr (P * C <= 4) {
       chains<V, P, C, 2>(args, 0);
     } else {

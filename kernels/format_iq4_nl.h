@@ -7,11 +7,19 @@
 
 namespace kernels {
 
-/// The sixteen values, 128 added. IQ4_XS has the same.
+/// A value as V's dot_s7 takes it.
+template <class V>
+constexpr uint8_t as_s7(int value) {
+  return static_cast<uint8_t>(value + V::kAddedToS7);
+}
+
+/// The sixteen values. IQ4_XS has the same.
 template <class V>
 struct Iq4Codes {
-  static constexpr uint8_t kCodes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                         129, 141, 153, 166, 181, 197, 217, 241};
+  static constexpr uint8_t kCodes[16] = {
+      as_s7<V>(-127), as_s7<V>(-104), as_s7<V>(-83), as_s7<V>(-65), as_s7<V>(-49), as_s7<V>(-35),
+      as_s7<V>(-22),  as_s7<V>(-10),  as_s7<V>(1),   as_s7<V>(13),  as_s7<V>(25),  as_s7<V>(38),
+      as_s7<V>(53),   as_s7<V>(69),   as_s7<V>(89),  as_s7<V>(113)};
 };
 
 struct IQ4_NL {
@@ -22,7 +30,7 @@ struct IQ4_NL {
   static_assert(sizeof(Group) == 16 * 2 * 18);
   static constexpr int kCodeMin = -127, kCodeMax = 113, kOffset = 128;
   template <class V>
-  using Dot = DotS8<V>;
+  using Dot = DotS7<V>;
   template <class V>
   using Codes = TableCodes<V, Iq4Codes<V>>;
   template <class V>

@@ -24,7 +24,7 @@ struct IQ4_XS {
   using Block = IQ4_XSBlock;
   static constexpr int kSubBlock = 32, kCodeMax = 127, kScaleMax = 32;
   template <class V>
-  using Dot = DotS8<V>;
+  using Dot = DotS7<V>;
   template <class V>
   using Codes = TableCodes<V, Iq4Codes<V>>;
 

@@ -49,8 +49,9 @@ struct Q2_K {
       dmin = V::load_f16(lanes.at(offsetof(Block, dmin), 2));
       scales = lanes.at(offsetof(Block, scales), 4);
     }
-    [[gnu::always_inline]] typename V::Scale of(int s) const {
-      return V::scale_of(V::and_bytes(V::load(scales + 64 * (s / 4)), 15), s % 4);
+    template <int n>
+    [[gnu::always_inline]] typename V::Scale of(int i) const {
+      return V::scale_of(V::and_bytes(V::load(scales + 64 * i), 15), n);
     }
     [[gnu::always_inline]] typename V::F32 value(typename V::I32 s,
                                                  const ActivationBlock& x) const {

@@ -70,8 +70,9 @@ struct Q3_K {
                                          V::and_bytes(V::template shl_bits<4>(b), 0x30)),
                              V::and_bytes(V::template shl_bits<6>(c), 0xc0));
     }
-    [[gnu::always_inline]] typename V::Scale of(int s) const {
-      return V::scale_of_signed(fours[s / 4], s % 4);
+    template <int n>
+    [[gnu::always_inline]] typename V::Scale of(int i) const {
+      return V::scale_of_signed(fours[i], n);
     }
     [[gnu::always_inline]] typename V::F32 value(typename V::I32 s,
                                                  const ActivationBlock& x) const {

@@ -55,8 +55,9 @@ struct Q6_K {
       d = V::load_f16(lanes.at(offsetof(Block, d), 2));
       scales = lanes.at(offsetof(Block, scales), 4);
     }
-    [[gnu::always_inline]] typename V::Scale of(int s) const {
-      return V::scale_of_signed(V::load(scales + 64 * (s / 4)), s % 4);
+    template <int n>
+    [[gnu::always_inline]] typename V::Scale of(int i) const {
+      return V::scale_of_signed(V::load(scales + 64 * i), n);
     }
     [[gnu::always_inline]] typename V::F32 value(typename V::I32 s,
                                                  const ActivationBlock& x) const {

@@ -3,7 +3,7 @@
 //
 // A format is a struct with
 //   kBlock                 weights per row of one block
-//   kFetches               how often block() calls args.fetch()
+//   kFetches               how often block() calls args.fetch<C>()
 //   offset(begin)          bytes from the start of a panel to the block of weight `begin`
 //   Sum<V>                 the running sum of kLanes rows and one column
 //   empty<V>()  total<V>(sum)   how it begins, and its value as F32 at the end

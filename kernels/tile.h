@@ -41,8 +41,11 @@ struct BlockArgs {
   Sum (*sums)[kParts<V>];     // [C]
   Fetch* ahead;
 
-  /// Asks for the next lines; behind the end of all panels nothing happens.
+  /// Asks for the next lines, in a tile of C columns; behind the end of all panels nothing happens.
+  /// A tile of one column is all there is, so nothing was planned.
+  template <int C>
   [[gnu::always_inline]] void fetch() const {
+    if constexpr (C == 1) return;
     constexpr int kIntoL2 = 2;
     const std::byte* stop = std::min(ahead->next + ahead->step, ahead->end);
     for (; ahead->next < stop; ahead->next += 64) __builtin_prefetch(ahead->next, 0, kIntoL2);

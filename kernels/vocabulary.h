@@ -18,6 +18,7 @@
 //   (int8);
 //                             at most eight steps for u4, four for u6, which are told their number
 //                             (more, if w is smaller and the format shows that they fit)
+//   dot_s7                    the same of -127 … 127, with kAddedToS7 (0 or 128) added to them
 //   scale_u4  scale_u6        sum * scale, int32
 //   sum_u4  sum_u6            the sum, int32
 //   start_s8  sum_s8          begin (from -128 * sum of x) and end of a dot_s8 sum
@@ -66,6 +67,8 @@ concept Vocabulary = requires(void* to, const void* from, typename V::Bytes byte
   { V::scale_u6(u6, scale) } -> std::same_as<typename V::I32>;
   { V::sum_u6(u6) } -> std::same_as<typename V::I32>;
   { V::dot_s8(V::start_s8(start), bytes, word) } -> std::same_as<typename V::SumS8>;
+  { V::dot_s7(s8, bytes, word) } -> std::same_as<typename V::SumS8>;
+  requires V::kAddedToS7 == 0 || V::kAddedToS7 == 128;
   { V::sum_s8(s8) } -> std::same_as<typename V::I32>;
   { V::scale_i32(i, scale) } -> std::same_as<typename V::I32>;
   { V::dot_i16(i, bytes, word) } -> std::same_as<typename V::I32>;

@@ -41,6 +41,12 @@ struct Avx2 : Ymm<Avx2> {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
+  static constexpr int kAddedToS7 = 0;
+  static SumS8 dot_s7(SumS8 sum, Bytes w, Bytes x) {
+    // |x|, made once for all rows, times w with the sign of x: -128 could not change its sign.
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
   static I32 sum_s8(SumS8 sum) { return sum; }
   static I32 scale_i32(I32 a, Scale scale) {
     return _mm256_mullo_epi32(a, _mm256_srai_epi32(scale, 16));  // of the two copies, the upper one
@@ -48,19 +54,21 @@ struct Avx2 : Ymm<Avx2> {
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w, x));
   }
-  static Scale scale_of(Bytes codes, int j) { return _mm256_srli_epi16(high_bytes(codes, j), 8); }
+  static Scale scale_of(Bytes codes, int j) { return pick_bytes<0>(codes, j); }
   static Scale scale_of_signed(Bytes codes, int j) {
-    return _mm256_srai_epi16(high_bytes(codes, j), 8);
+    return _mm256_srai_epi16(pick_bytes<1>(codes, j), 8);
   }
 
  private:
-  /// Byte j of each lane in the high byte of both its int16 halves, zero below.
-  static Bytes high_bytes(Bytes codes, int j) {
-    const __m256i pick = _mm256_setr_epi8(-1, 0, -1, 0, -1, 4, -1, 4, -1, 8, -1, 8, -1, 12, -1, 12,
-                                          -1, 0, -1, 0, -1, 4, -1, 4, -1, 8, -1, 8, -1, 12, -1, 12);
-    // -1 stays negative, which the shuffle reads as zero.
-    return _mm256_shuffle_epi8(
-        codes, _mm256_add_epi8(pick, _mm256_set1_epi16(static_cast<int16_t>(j << 8))));
+  /// Byte j of each lane as byte `to` of both its int16 halves, zero beside it.
+  template <int to>
+  static Bytes pick_bytes(Bytes codes, int j) {
+    constexpr int32_t kLane = 0x04040404, kBeside = to == 0 ? int32_t(0xff00ff00) : 0x00ff00ff;
+    const __m256i beside = _mm256_set1_epi32(kBeside);  // negative: the shuffle reads it as zero
+    const __m256i lanes =
+        _mm256_setr_epi32(0, kLane, 2 * kLane, 3 * kLane, 0, kLane, 2 * kLane, 3 * kLane);
+    const __m256i pick = _mm256_add_epi8(lanes, _mm256_set1_epi8(static_cast<char>(j)));
+    return _mm256_shuffle_epi8(codes, _mm256_or_si256(pick, beside));
   }
 };
 

@@ -76,6 +76,8 @@ struct Avx512Vnni {
   static I32 sum_u6(SumU6 sum) { return sum; }
   static SumS8 start_s8(const int32_t* start) { return _mm512_set1_epi32(*start); }
   static SumS8 dot_s8(SumS8 sum, Bytes w, Word x) { return dot(sum, w, x); }
+  static constexpr int kAddedToS7 = 128;
+  static SumS8 dot_s7(SumS8 sum, Bytes w, Word x) { return dot(sum, w, x); }
   static I32 sum_s8(SumS8 sum) { return sum; }
   static I32 scale_i32(I32 a, Scale scale) { return _mm512_mullo_epi32(a, scale); }
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) { return _mm512_dpwssd_epi32(sum, w, x); }

@@ -71,6 +71,8 @@ struct Scalar {
     for (int i = 0; i < 32; i += 8) sum += int8_t(w >> i) * int8_t(x >> i);
     return sum;
   }
+  static constexpr int kAddedToS7 = 128;
+  static SumS8 dot_s7(SumS8 sum, Bytes w, Bytes x) { return dot_s8(sum, w, x); }
   static I32 sum_s8(SumS8 sum) { return sum; }
   static I32 scale_i32(I32 a, Scale scale) { return a * scale; }
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) {

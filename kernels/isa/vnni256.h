@@ -37,6 +37,8 @@ struct Vnni256 : Ymm<Vnni256<Encoding>> {
   static I32 sum_u6(SumU6 sum) { return sum; }
   static SumS8 start_s8(const int32_t* start) { return _mm256_set1_epi32(*start); }
   static SumS8 dot_s8(SumS8 sum, Bytes w, Bytes x) { return dot(sum, w, x); }
+  static constexpr int kAddedToS7 = 128;
+  static SumS8 dot_s7(SumS8 sum, Bytes w, Bytes x) { return dot(sum, w, x); }
   static I32 sum_s8(SumS8 sum) { return sum; }
   static I32 scale_i32(I32 a, Scale scale) { return _mm256_mullo_epi32(a, scale); }
   static I32 dot_i16(I32 sum, Bytes w, Bytes x) { return _mm256_dpwssd_epi32(sum, w, x); }
