@@ -131,9 +131,9 @@ void Pass::gate_and_up_part(size_t layer, const Activations& x, plan::Range own)
 // A few panels at a time, so that what `up` gives is still in the cache when it is needed.
 void Pass::multiply_gated(const Gated& one, const model::ActivationSpec& activation,
                           plan::Range panels, const Activations& x) {
-  constexpr int64_t kStep = kUpRows / kernels::kPanelRows;
-  for (int64_t p = panels.begin; p < panels.end; p += kStep) {
-    const plan::Range few{p, std::min(p + kStep, panels.end)};
+  const int64_t step = up_rows() / kernels::kPanelRows;
+  for (int64_t p = panels.begin; p < panels.end; p += step) {
+    const plan::Range few{p, std::min(p + step, panels.end)};
     const plan::Range rows = own_rows(few, one.gate.rows);
     multiply({.matrix = one.gate,
               .index = one.index,
@@ -151,18 +151,18 @@ void Pass::multiply_gated(const Gated& one, const model::ActivationSpec& activat
               .entries = one.entries,
               .entries_per_column = one.entries_per_column,
               .y = scratch_.up.data(),
-              .y_stride = kUpRows});
+              .y_stride = as_size(up_rows())});
     activate(one, activation, rows);
   }
 }
 
-// What comes between up to kUpRows rows of gate and up and the input of down. A weight of the input
-// is applied to the products instead, which are linear in it.
+// What comes between up to up_rows() rows of gate and up and the input of down. A weight of the
+// input is applied to the products instead, which are linear in it.
 void Pass::activate(const Gated& one, const model::ActivationSpec& activation, plan::Range rows) {
   for (size_t n = 0; n < one.entries.size(); n++) {
     const int32_t entry = one.entries[n];
     float* gate = one.out + one.places[n] * one.out_stride + rows.begin;
-    float* up = scratch_.up.data() + entry * kUpRows;
+    float* up = scratch_.up.data() + entry * up_rows();
     for (int64_t i = 0; i < rows.size() && one.weights != nullptr; i++) {
       gate[i] *= one.weights[entry];
       up[i] *= one.weights[entry];
@@ -180,111 +180,10 @@ void Pass::activate(const Gated& one, const model::ActivationSpec& activation, p
   }
 }
 
-// Own rows of every chosen expert's down projection and of the shared one, their weighted sum in
-// slot order, the residual, and the gather of the latter.
-base::Wait Pass::down(size_t layer) {
-  const BlockWeights& weights = rank_.options.weights->blocks[layer];
-  const Matrix& matrix = weights.down;
-  const Matrix& shared = weights.shared_down;
-  const int64_t used = entries_per_column(layer);
-  const auto& experts = rank_.spec.blocks[layer].experts;
-  const auto fill = [&](int64_t entry, float* x) {
-    return joined([&](int r) { return share_of(r, layer).width; }, 1, entry, x);
-  };
-  const Activations* x = nullptr;
-  base::Wait wait =
-      prepare(rank_.intermediate, scratch_.intermediate, columns() * used, {&matrix}, fill, &x);
-  if (wait != base::Wait::kOk) return wait;
-  const Activations* shared_x = nullptr;
-  if (experts && experts->shared_width > 0) {
-    wait = prepare(
-        rank_.shared_intermediate, scratch_.shared_intermediate, columns(), {&shared},
-        [&](int64_t c, float* to) { return assemble_shared(layer, c, to); }, &shared_x);
-    if (wait != base::Wait::kOk) return wait;
-  }
-
-  deal(matrix.panel_count(), [&](plan::Range panels) { down_part(layer, *x, shared_x, panels); });
-  return end_layer(layer, as_size(columns() * matrix.rows));
-}
-
-void Pass::down_part(size_t layer, const Activations& x, const Activations* shared_x,
-                     plan::Range panels) {
-  const Matrix& matrix = rank_.options.weights->blocks[layer].down;
-  const auto& experts = rank_.spec.blocks[layer].experts;
-  const int64_t expert_count = experts ? experts->count : 1;
-  const plan::Range rows = own_rows(panels, matrix.rows);
-  const int64_t stride = matrix.rows;
-  for (int64_t e = 0; e < expert_count; e++) {
-    multiply({.matrix = matrix,
-              .index = e,
-              .panels = panels,
-              .x = x,
-              .entries = entries_of(e),
-              .y = rank_.down.data() + rows.begin,
-              .y_stride = as_size(stride)});
-  }
-  if (shared_x != nullptr) {
-    multiply({.matrix = rank_.options.weights->blocks[layer].shared_down,
-              .panels = panels,
-              .x = *shared_x,
-              .entries = all_columns(),
-              .y = rank_.shared_down.data() + rows.begin,
-              .y_stride = as_size(stride)});
-  }
-  weigh_and_add(layer, rows);
-}
-
 // Where the shared experts' part of a rank's slice begins: behind the entries, if they are in it.
 int64_t Pass::shared_offset(size_t layer, const plan::BlockShare& share) const {
   if (share.whole_experts) return 0;
   return columns() * entries_per_column(layer) * share.width.size();
-}
-
-// What the shared experts' down projection multiplies.
-const float* Pass::assemble_shared(size_t layer, int64_t c, float* out) const {
-  for (int r = 0; r < rank_.options.plan->rank_count(); r++) {
-    const plan::BlockShare& share = share_of(r, layer);
-    if (share.shared_width.empty()) continue;
-    const float* from = incoming(r) + shared_offset(layer, share) + c * share.shared_width.size();
-    std::copy_n(from, share.shared_width.size(), out + share.shared_width.begin);
-  }
-  return out;
-}
-
-// `rows` of the own hidden rows: what the experts of each column gave, in slot order, what all
-// columns share, and the residual; into the slice, and kept.
-void Pass::weigh_and_add(size_t layer, plan::Range rows) {
-  if (rows.empty()) return;
-  const int64_t used = entries_per_column(layer);
-  const int64_t stride = rank_.share.blocks[layer].hidden.size();
-  const bool shared = !rank_.options.weights->blocks[layer].shared_down.empty();
-  const auto& experts = rank_.spec.blocks[layer].experts;
-  const bool weighed = experts && experts->weighs_input;  // before, so not again
-  const float* bias = rank_.options.weights->blocks[layer].down_bias;
-  if (bias != nullptr) bias += rank_.share.blocks[layer].hidden.begin + rows.begin;
-  for (int c = 0; c < columns(); c++) {
-    float* sum = outgoing() + c * stride + rows.begin;
-    std::fill_n(sum, rows.size(), 0.0f);
-    for (int64_t s = 0; s < used; s++) {
-      const int64_t entry = c * used + s;
-      const float* y = slot_output(layer, entry) + rows.begin;
-      if (bias != nullptr) {
-        const int64_t expert = scratch_.choice.chosen[as_size(entry)];
-        float* biased = scratch_.hidden_rows.data();
-        rank_.ops.add(y, bias + expert * rank_.spec.hidden, rows.size(), biased);
-        y = biased;
-      }
-      rank_.ops.multiply_add(weighed ? 1 : scratch_.choice.weight[as_size(entry)], y, rows.size(),
-                             sum);
-    }
-    if (shared) {
-      rank_.ops.multiply_add(scratch_.choice.shared_weight[as_size(c)],
-                             rank_.shared_down.data() + c * stride + rows.begin, rows.size(), sum);
-    }
-    float* residual = rank_.hidden.data() + c * stride + rows.begin;
-    add_to_residual(sum, rows.size(), residual);
-    std::copy_n(residual, rows.size(), sum);
-  }
 }
 
 }  // namespace engine

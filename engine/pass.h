@@ -36,6 +36,8 @@ inline constexpr int kRedundantColumns = 4;
 
 /// Rows of gate, then of up, that one thread computes before it multiplies them.
 inline constexpr int64_t kUpRows = 4 * kernels::kPanelRows;
+/// The same with few columns: where memory sets the pace, fewer streams of it begin anew.
+inline constexpr int64_t kUpRowsOfFew = 32 * kernels::kPanelRows;
 
 /// Columns of activations as the products want them. Strides in elements, 64-byte multiples, the
 /// same for every row length up to k_max.
@@ -129,6 +131,7 @@ struct Rank {
   // shared between the threads
   Barrier barrier;
   WorkSplit split{options.threads};
+  PartsDone slabs_done{as_size(options.threads)};
   Buffer<float> hidden;        // [columns][own hidden rows] residual stream
   Buffer<float> q, k, v;       // [columns][own heads or KV heads * head size]
   Buffer<float> latent_heads;  // [columns][own heads * head_dim] absorbed queries, then results
@@ -167,7 +170,7 @@ struct ThreadScratch {
   Buffer<float> keys;      // [2 * experts] what a router's choice goes by
   Buffer<float> heads;     // [kQueriesTogether][head size] queries, or a key, to be turned
   Buffer<float> attended;  // [kQueriesTogether][value_dim] of one segment
-  Buffer<float> up;        // [columns * entries][kUpRows]
+  Buffer<float> up;        // [columns * entries][kUpRows], or of few columns [kUpRowsOfFew]
   Choice choice;           // [columns]
   Buffer<int32_t> grouped;      // [columns * entries] slots ordered by expert
   Buffer<int32_t> group_begin;  // [experts + 1]
@@ -348,7 +351,13 @@ class Pass {
   void multiply_gated(const Gated& one, const model::ActivationSpec& activation, plan::Range panels,
                       const Activations& x);
   void activate(const Gated& one, const model::ActivationSpec& activation, plan::Range rows);
+  /// Rows of `up` that a thread computes at a time.
+  int64_t up_rows() const { return redundant() ? kUpRowsOfFew : kUpRows; }
+
+  // down.cc
   base::Wait down(size_t layer);
+  void down_slabs(size_t layer, const Activations& x, const Activations* shared_x);
+  void multiply_down(size_t layer, int64_t expert, plan::Range panels, const Activations& x);
   void down_part(size_t layer, const Activations& x, const Activations* shared_x,
                  plan::Range panels);
   const float* assemble_shared(size_t layer, int64_t column, float* out) const;

@@ -252,7 +252,7 @@ ThreadScratch::ThreadScratch(const Rank& rank, int thread_index) : thread(thread
   keys = Buffer<float>(as_size(2 * limits.experts));
   heads = Buffer<float>(as_size(kQueriesTogether * limits.head));
   attended = Buffer<float>(as_size(kQueriesTogether * limits.value_dim));
-  up = Buffer<float>(entries * kUpRows);
+  up = Buffer<float>(std::max(entries * kUpRows, few * as_size(limits.entries) * kUpRowsOfFew));
   choice = Choice(columns, as_size(limits.entries));
   grouped = Buffer<int32_t>(entries);
   group_begin = Buffer<int32_t>(as_size(limits.experts) + 1);

@@ -134,5 +134,13 @@ TEST(PartsDone, ADispatchThatWasGivenUpLeavesNothing) {
   EXPECT_TRUE(done.is_last(0, 9, 2));
 }
 
+TEST(PartsDone, SeveralAtOnceCountAsSoMany) {
+  PartsDone done(1);
+  EXPECT_FALSE(done.is_last(0, 7, {.done = 700'000, .of = 700'003}));
+  EXPECT_FALSE(done.is_last(0, 7, {.done = 2, .of = 700'003}));
+  EXPECT_TRUE(done.is_last(0, 7, 700'003));
+  EXPECT_TRUE(done.is_last(0, 8, {.done = 5, .of = 5}));
+}
+
 }  // namespace
 }  // namespace engine
