@@ -39,7 +39,7 @@ struct FormatK : Type, FloatSum {
   using Block = typename Type::Block;
   static constexpr ActivationFormat kActivations = ActivationFormat::kQ8;
   static constexpr int64_t kBlock = kBlockWeights;
-  static constexpr int kFetches = 8;
+  static constexpr int kFetches = Type::kSubBlock == 32 ? 2 : 4;
 
   static constexpr size_t offset(int64_t begin) {
     return static_cast<size_t>(begin) / kBlockWeights * sizeof(Block);
@@ -64,14 +64,21 @@ struct FormatK : Type, FloatSum {
     }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) scales[p].read({args.block, args.lane_bytes(p, 1)});
-    if constexpr (Type::kSubBlock == 32) {
+    // What is to be fetched is not looked at in the inner loop: it would take the registers of x.
+    constexpr int kStep = C == 1 ? 8 : 8 / kFetches;
 #pragma GCC unroll 1
-      for (int j = 0; j < 8; ++j) multiply_one<V, P, C, 0>(args, j, scales, x, sums);
-    } else {
+    for (int first = 0; first < 8; first += kStep) {
+      args.template fetch<C>();
+      if constexpr (Type::kSubBlock == 32) {
 #pragma GCC unroll 1
-      for (int j = 0; j < 8; j += 2) {
-        multiply_one<V, P, C, 0>(args, j, scales, x, sums);
-        multiply_one<V, P, C, 1>(args, j + 1, scales, x, sums);
+        for (int j = first; j < first + kStep; ++j)
+          multiply_one<V, P, C, 0>(args, j, scales, x, sums);
+      } else {
+#pragma GCC unroll 1
+        for (int j = first; j < first + kStep; j += 2) {
+          multiply_one<V, P, C, 0>(args, j, scales, x, sums);
+          multiply_one<V, P, C, 1>(args, j + 1, scales, x, sums);
+        }
       }
     }
 #pragma GCC unroll 2
@@ -92,7 +99,6 @@ struct FormatK : Type, FloatSum {
                                                   const ActivationBlock* const* x,
                                                   typename V::I32 (*sums)[P]) {
     typename V::I32 scaled[C][P];
-    args.template fetch<C>();
     const size_t offset = offsetof(Block, codes) + sizeof(Block::codes[0]) * size_t(j);
     if constexpr (Type::kSubBlock == 32) {
       multiply_32<V, P, C>(args, offset, j, scales, x, scaled);
