@@ -58,9 +58,7 @@ struct Pass::Queries {
 
 void Pass::attend(size_t layer) {
   const model::Attention& attention = rank_.spec.blocks[layer].attention;
-  const bool one_each = step_.one_column_each();
-  // In decode, behind a norm over all heads, keys are still to be stored.
-  const bool stores = attention.qk_norm == model::QkNorm::kFullWidth && redundant() && one_each;
+  const bool stores = leaves_keys(layer);
   int64_t segments = 1;
   for (const Column& column : step_.columns()) {
     const int64_t first = attention.first_position(column.position) / kSegmentPositions;
@@ -71,7 +69,7 @@ void Pass::attend(size_t layer) {
                                              .group = attention.heads / attention.kv_heads,
                                              .segments = segments,
                                              .threads = threads(),
-                                             .has_neighbours = !one_each,
+                                             .has_neighbours = !step_.one_column_each(),
                                              .whole_groups = stores,
                                              .slots = static_cast<int64_t>(rank_.attended.size())});
   const auto work = [&](plan::Range range) {
@@ -85,6 +83,14 @@ void Pass::attend(size_t layer) {
     }
   };
   deal(items.count(), work, Phase::kAttention);
+}
+
+// In decode, behind a norm over all heads, keys are stored by the thread that attends with them:
+// one wait less. A group that is too large for one item would have several such threads.
+bool Pass::leaves_keys(size_t layer) const {
+  const model::Attention& attention = rank_.spec.blocks[layer].attention;
+  return attention.qk_norm == model::QkNorm::kFullWidth && redundant() && step_.one_column_each() &&
+         attention.heads / attention.kv_heads <= kQueriesTogether;
 }
 
 // Own heads among those of an item.

@@ -186,7 +186,7 @@ base::Wait Pass::normalise_full_width(size_t layer) {
   const BlockWeights& weights = rank_.options.weights->blocks[layer];
   const plan::BlockShare& share = rank_.share.blocks[layer];
   const int64_t dim = attention.head_dim;
-  const bool one_each = step_.one_column_each() && redundant();
+  const bool leaves = leaves_keys(layer);
   Buffer<float>& q = redundant() ? scratch_.q : rank_.q;
   Buffer<float>& k = redundant() ? scratch_.k : rank_.k;
   for (int c = 0; c < columns(); c++) {
@@ -210,12 +210,12 @@ base::Wait Pass::normalise_full_width(size_t layer) {
                        full);
     std::copy_n(full + share.kv_heads.begin * dim, share.kv_heads.size() * dim,
                 k.data() + c * share.kv_heads.size() * dim);
-    for (int64_t head = 0; head < share.kv_heads.size() && !one_each; head++) {
+    for (int64_t head = 0; head < share.kv_heads.size() && !leaves; head++) {
       if (redundant() && !mine(c)) continue;
       store_key(layer, c, head, k.data() + (c * share.kv_heads.size() + head) * dim);
     }
   }
-  return one_each ? base::Wait::kOk : barrier();
+  return leaves ? base::Wait::kOk : barrier();
 }
 
 // Own rows of the output projection, added to the residual stream, and the gather of the latter.

@@ -283,6 +283,7 @@ class Pass {
     bool stores;       // keys, before they are read
   };
   void attend(size_t layer);
+  bool leaves_keys(size_t layer) const;
   void attend_whole(size_t layer, const AttendItems::Item& item, bool stores);
   void attend_part(size_t layer, const AttendItems::Item& item, const AttendParts& parts);
   void attend_segment(int64_t segment, Queries& queries);
