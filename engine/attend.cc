@@ -1,8 +1,7 @@
 // Own heads of q against the cache, and what turns a head before it is compared or stored.
 //
-//   queries of an item ──segment after segment──► Attended ──merge──► result
-//   if an item is a part of the positions:        Attended of each segment ──the last part
-//   merges──►
+//   queries of an item: segment after segment, each merged with those before it
+//   of a part:          each of its segments into a slot; the last part merges all slots
 #include <algorithm>
 #include <array>
 
@@ -65,7 +64,8 @@ void Pass::attend(size_t layer) {
     segments = std::max(segments, column.position / kSegmentPositions + 1 - first);
   }
   const AttendItems items = share_attention({.columns = columns(),
-                                             .kv_heads = rank_.share.blocks[layer].kv_heads.size(),
+                                             .heads = rank_.share.blocks[layer].heads,
+                                             .kv_heads = rank_.share.blocks[layer].kv_heads,
                                              .group = attention.heads / attention.kv_heads,
                                              .segments = segments,
                                              .threads = threads(),
@@ -93,16 +93,6 @@ bool Pass::leaves_keys(size_t layer) const {
          attention.heads / attention.kv_heads <= kQueriesTogether;
 }
 
-// Own heads among those of an item.
-plan::Range Pass::own_heads(size_t layer, const AttendItems::Item& item) const {
-  const model::Attention& attention = rank_.spec.blocks[layer].attention;
-  const plan::BlockShare& share = rank_.share.blocks[layer];
-  const int64_t group = attention.heads / attention.kv_heads;
-  const int64_t first = (share.kv_heads.begin + item.kv_head) * group - share.heads.begin;
-  return {std::max<int64_t>(first + item.heads.begin, 0),
-          std::min(first + item.heads.end, share.heads.size())};
-}
-
 void Pass::store_keys(size_t layer, const AttendItems::Item& item) {
   const int64_t kv_heads = rank_.share.blocks[layer].kv_heads.size();
   const int64_t dim = rank_.spec.blocks[layer].attention.head_dim;
@@ -112,7 +102,7 @@ void Pass::store_keys(size_t layer, const AttendItems::Item& item) {
   }
 }
 
-// Queries [n, …) of one column, turned.
+// Adds those of one column, turned.
 void Pass::add_queries(int c, plan::Range heads, Queries& queries) {
   const model::Attention& attention = rank_.spec.blocks[queries.layer].attention;
   const plan::BlockShare& share = rank_.share.blocks[queries.layer];
@@ -149,7 +139,7 @@ float* Pass::load_query(size_t layer, int c, int64_t own_head, float* q) {
 // All positions of the item's queries, sequence after sequence.
 void Pass::attend_whole(size_t layer, const AttendItems::Item& item, bool stores) {
   if (stores) store_keys(layer, item);
-  const plan::Range heads = own_heads(layer, item);
+  const plan::Range& heads = item.heads;
   if (heads.empty()) return;
   const int64_t value_dim = rank_.spec.blocks[layer].attention.value_dim;
   for (int64_t c = item.columns.begin; c < item.columns.end;) {
@@ -224,7 +214,7 @@ void Pass::call_attend(int64_t segment, const Queries& queries,
 // Some segments of one column's queries, each into its slot. Whoever is the last of the parts
 // merges all of them.
 void Pass::attend_part(size_t layer, const AttendItems::Item& item, const AttendParts& parts) {
-  const plan::Range heads = own_heads(layer, item);
+  const plan::Range& heads = item.heads;
   const int64_t c = item.columns.begin, value_dim = rank_.spec.blocks[layer].attention.value_dim;
   const bool is_last = item.part + 1 == parts.parts;
   if (parts.stores && is_last) store_keys(layer, item);  // it has the column's position
@@ -259,6 +249,7 @@ void Pass::attend_part(size_t layer, const AttendItems::Item& item, const Attend
     std::copy_n(all.values, value_dim, queries.all[as_size(i)].values);
   }
 }
+
 void Pass::rope(size_t layer, int c, float* head) const {
   const model::Rope& rope = rank_.spec.blocks[layer].attention.rope;
   if (rope.dims == 0) return;

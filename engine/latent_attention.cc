@@ -6,8 +6,8 @@
 //         rotated key part into the cache --wait--> k_up of own heads, [rope] --wait--> attend
 //         --wait--> v_up of own heads --gather heads--> output as in attention.cc
 //
-// The cache of every rank with a head holds the whole latent: as a key [latent, rotated part] and
-// once more as the value, so that the same kernels serve (docs/decisions/006-mla.md).
+// The cache of every rank with a head holds the whole latent once, as a key [latent, rotated part]
+// whose beginning is the value (docs/decisions/006-mla.md).
 #include <algorithm>
 
 #include "base/limits.h"

@@ -10,15 +10,19 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/check.h"
+
 namespace engine {
 
 class PartsDone {
  public:
   /// For so many things at a time.
-  explicit PartsDone(size_t things) : counters_(std::make_unique<Counter[]>(things)) {}
+  explicit PartsDone(size_t things)
+      : things_(things), counters_(std::make_unique<Counter[]>(things)) {}
 
+  static constexpr int64_t kPartsMax = (int64_t{1} << 28) - 1;
   /// Called once for each of the `parts` parts of a thing, when it is done; true for the last one.
-  /// `number` is larger than that of every earlier dispatch. REQUIRES: parts < 2^20.
+  /// `number` is larger than that of every earlier dispatch. REQUIRES: parts <= kPartsMax.
   bool is_last(size_t thing, uint64_t number, int64_t parts) {
     return is_last(thing, number, {.done = 1, .of = parts});
   }
@@ -28,21 +32,25 @@ class PartsDone {
     int64_t of;
   };
   bool is_last(size_t thing, uint64_t number, const Parts& parts) {
+    CHECK(thing < things_ && parts.of <= kPartsMax, thing, " of ", things_, ", ", parts.of,
+          " parts");
     std::atomic<uint64_t>& done = counters_[thing].done;
+    const uint64_t first = number << kBits;
     uint64_t before = done.load(std::memory_order_relaxed), after;
     do {
-      after = (before >> kBits == number ? before : number << kBits) +
-              static_cast<uint64_t>(parts.done);
+      const bool begun = before >> kBits == first >> kBits;
+      after = (begun ? before : first) + static_cast<uint64_t>(parts.done);
     } while (!done.compare_exchange_weak(before, after, std::memory_order_acq_rel,
                                          std::memory_order_relaxed));
-    return static_cast<int64_t>(after & ((uint64_t{1} << kBits) - 1)) == parts.of;
+    return static_cast<int64_t>(after - first) == parts.of;
   }
 
  private:
-  static constexpr int kBits = 20;
+  static constexpr int kBits = 28;  // of parts; above them the lowest ones of the number
   struct alignas(64) Counter {
     std::atomic<uint64_t> done{0};  // number of the dispatch, then parts that are done
   };
+  const size_t things_;
   const std::unique_ptr<Counter[]> counters_;
 };
 

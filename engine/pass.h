@@ -74,7 +74,7 @@ struct RankLimits {
   int64_t input_width = 0;  // input of any product but down
   int64_t full_width = 0;   // all heads * head_dim where they are normed together
   int64_t head = 0;         // max(head_dim, value_dim)
-  int64_t heads = 0;        // of own KV heads' groups
+  int64_t heads = 0;        // own
   int64_t value_dim = 0;
   int64_t latent_width = 0;  // own heads * head_dim where a latent is cached
   int64_t up_width = 0;      // input of a head's product with the latent's projections
@@ -139,7 +139,7 @@ struct Rank {
   // it.
   Buffer<kernels::Attended> attended;
   Buffer<float> attended_values;  // [attended][value_dim]
-  PartsDone parts_done{static_cast<size_t>(divided_max(options.threads))};
+  PartsDone parts_done{as_size(divided_max(options.threads))};
   Buffer<float> down;               // [columns * entries][own hidden rows], not of whole experts
   Buffer<float> shared_down;        // [columns][own hidden rows]
   Buffer<float> cos, sin;           // [rope tables][columns][rope_pairs_max]
@@ -291,7 +291,6 @@ class Pass {
                    std::span<const kernels::AttendQuery> reached);
   void add_queries(int column, plan::Range own_heads, Queries& queries);
   float* load_query(size_t layer, int column, int64_t own_head, float* query);
-  plan::Range own_heads(size_t layer, const AttendItems::Item& item) const;
   void store_keys(size_t layer, const AttendItems::Item& item);
   void turn_head(size_t layer, int column, const float* norm, float* head) const;
   void rope(size_t layer, int column, float* head) const;

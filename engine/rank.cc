@@ -37,7 +37,7 @@ RankLimits limits_of(const model::ModelSpec& spec, const plan::RankShare& share)
     if (!own.takes_part) continue;
     const int64_t head = std::max(attention.head_dim, attention.value_dim);
     raise(limits.head, head);
-    raise(limits.heads, own.kv_heads.size() * (attention.heads / attention.kv_heads));
+    raise(limits.heads, own.heads.size());
     raise(limits.value_dim, attention.value_dim);
     raise(limits.input_width,
           std::max(spec.hidden, int64_t{attention.heads} * attention.output_dim()));
@@ -105,11 +105,14 @@ bool same_rope(const model::Rope& a, const model::Rope& b) {
          a.beta_slow == b.beta_slow;
 }
 
-// Room for a column at the end of the context, as far as that is not too much.
-int64_t attended_slots(const RankLimits& limits, int64_t context) {
+// Room for a few columns at the end of the context, as far as that is not too much.
+int64_t attended_slots(const RankLimits& limits, const RankOptions& options) {
+  if (options.threads == 1) return 0;
+  const int64_t context = options.shape.context;
   const int64_t segments = (context - 1) / kernels::kSegmentPositions + 1;
   const auto bytes = static_cast<int64_t>(sizeof(kernels::Attended)) + limits.value_dim * 4;
-  return std::min(limits.heads * segments, int64_t{plan::kAttendedBytesMax} / bytes);
+  return std::min(kRedundantColumns * limits.heads * segments,
+                  int64_t{plan::kAttendedBytesMax} / bytes);
 }
 
 }  // namespace
@@ -186,7 +189,7 @@ Rank::Rank(const RankOptions& o)
   k = Buffer<float>(columns * as_size(limits.kv_width));
   v = Buffer<float>(columns * as_size(limits.kv_width));
   latent_heads = Buffer<float>(columns * as_size(limits.latent_width));
-  const int64_t slots = attended_slots(limits, o.shape.context);
+  const int64_t slots = attended_slots(limits, o);
   attended = Buffer<kernels::Attended>(as_size(slots));
   attended_values = Buffer<float>(as_size(slots * limits.value_dim));
   down = Buffer<float>(columns * as_size(limits.down_entries * limits.hidden_rows));

@@ -27,7 +27,7 @@
 namespace shm {
 
 inline constexpr char kKvArenaMagic[8] = {'N', 'U', 'M', 'O', 'E', 'K', 'V', 'C'};
-inline constexpr uint32_t kKvArenaLayoutVersion = 2;
+inline constexpr uint32_t kKvArenaLayoutVersion = 3;
 inline constexpr uint32_t kKvBlockSealed = 0x5ea1ed01;  // any other state: not sealed
 
 /// What a pool holds and how. Equal identities mean: the same bytes would be written again.

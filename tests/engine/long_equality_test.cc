@@ -29,6 +29,8 @@ std::vector<Way> ways() {
       {"threads 2, small steps", {.threads = 2}, 7},
       {"ranks 2, threads 3", {.ranks = 2, .threads = 3}, 61},
       {"threads 3, avx2", {.threads = 3, .isa = "avx2"}, 100},
+      {"ranks 3, threads 2", {.ranks = 3, .threads = 2}, 128},
+      {"ranks 2 uneven, threads 5", {.ranks = 2, .threads = 5, .shares = {0.7, 0.3}}, 128},
       {"ranks 2, experts", {.ranks = 2, .threads = 2, .strategy = plan::Strategy::kExperts}, 128},
   };
   for (Way& way : all) {

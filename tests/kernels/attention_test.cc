@@ -240,6 +240,31 @@ TEST(Attend, ALatentIsKeysAndValues) {
   }
 }
 
+TEST(Attend, OfALatentWhatDoesNotCountIsNotUsed) {
+  for (const KvType type : kKvTypes) {
+    for (const auto& [first, positions] : {std::pair{0, 70}, {5, 17}, {63, 65}, {70, 130}}) {
+      Spec spec{type, 56, 40, positions};
+      spec.first = first;
+      spec.is_latent = true;
+      const auto expected = attend(scalar(), spec, Cache(scalar(), spec));
+      for (const Ops* ops : all_tables()) {
+        SCOPED_TRACE(std::string(ops->name) + ' ' + std::to_string(first));
+        Cache cache(*ops, spec);  // behind the last position it holds NaN
+        for (int64_t b = 0; b < first / kBlock; ++b)
+          cache.k_pointers[static_cast<size_t>(b)] = nullptr;
+        const std::vector<float> poison(56, std::numeric_limits<float>::quiet_NaN());
+        for (int64_t p = first / kBlock * kBlock; p < first; ++p) {
+          ops->store_v(type, poison.data(), 56, static_cast<int>(p % kBlock),
+                       cache.k_blocks[static_cast<size_t>(p / kBlock)].data());
+        }
+        const auto got = attend(*ops, spec, cache);
+        expect_near_double(spec, cache, got);
+        EXPECT_TRUE(ops->is_reference || same_bytes(got, expected));
+      }
+    }
+  }
+}
+
 TEST(Attend, ASinkTakesWeight) {
   for (const float sink : {-300.0f, -1.5f, 0.0f, 2.0f, 300.0f}) {
     for (const int64_t positions : {1, 64, 65, 200, 600}) {
@@ -268,10 +293,16 @@ TEST(Attend, QueriesTogetherAreAsEachAlone) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
   };
   for (const KvType type : kKvTypes) {
-    for (const auto& [head_dim, value_dim] :
-         {std::pair{64, 64}, {40, 36}, {1, 1}, {128, 128}, {96, 160}, {17, 100}, {80, 64}}) {
+    for (const auto& [head_dim, value_dim] : {std::pair{64, 64},
+                                              {40, 36},
+                                              {1, 1},
+                                              {128, 128},
+                                              {96, 160},
+                                              {17, 100},
+                                              {80, 64},
+                                              {56, 40}}) {
       Spec spec{type, head_dim, value_dim, 700};
-      spec.is_latent = head_dim == 80;
+      spec.is_latent = head_dim == 80 || head_dim == 56;
       const Cache cache(scalar(), spec);
       for (const size_t count : {2, 3, 4, 5, 7, 8, 13}) {
         GuardedBuffer<float> q(count * static_cast<size_t>(head_dim));
