@@ -11,7 +11,8 @@ namespace plan {
 namespace {
 
 constexpr int64_t kRedundantColumns = 4;  // of engine/pass.h: up to here threads prepare all alone
-constexpr int64_t kSharingQueries = 4;    // from so many on queries share the loads of their keys
+constexpr double kSharingQueries = 4;     // from so many on queries share the loads of their keys
+constexpr double kItemsPerThread = 4;     // of engine/attend_items.cc
 constexpr double kSegmentPositions = base::kSegmentBlocks * base::kKvBlockPositions;
 constexpr double kGiga = 1e9;
 
@@ -159,10 +160,6 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
   const double dims = attention.head_dim + attention.value_dim;
   const auto position_bytes = static_cast<double>(kv_.row_bytes(attention.head_dim) +
                                                   kv_.row_bytes(attention.cached_value_dim()));
-  // Queries that have their keys in common: heads of a group, columns of a sequence.
-  const int64_t together = attention.heads / attention.kv_heads * load.columns / load.sequences;
-  const double rate =
-      together >= kSharingQueries ? machine_.thread.attend_together : machine_.thread.attend;
   double kv = 0, compute = 0;
   for (const size_t r : kind.members) {
     const int threads = std::min(ranks_[r].threads, threads_max);
@@ -170,6 +167,12 @@ void Replica::add_attention(const Kind& kind, const Load& load, int threads_max,
     const auto queries = static_cast<double>(own.heads.size() * load.columns);
     // Threads share long contexts, too.
     const double items = queries * std::ceil(positions / kSegmentPositions);
+    // Heads of a group and columns of a sequence share their keys, where enough is left for all.
+    const double together = std::min(
+        static_cast<double>(attention.heads / attention.kv_heads * load.columns / load.sequences),
+        items / (kItemsPerThread * threads));
+    const double rate =
+        together >= kSharingQueries ? machine_.thread.attend_together : machine_.thread.attend;
     const double products = queries * positions * dims * unevenness(items, threads) / threads;
     const double bytes =
         static_cast<double>(own.kv_heads.size() * load.sequences) * positions * position_bytes;
