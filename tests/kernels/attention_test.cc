@@ -342,6 +342,35 @@ TEST(Attend, QueriesTogetherAreAsEachAlone) {
   }
 }
 
+// A value that is no number, of a position that counts for one query, spoils that one only.
+TEST(Attend, AQueryDoesNotFeelWhatCountsForItsNeighbour) {
+  for (const KvType type : kKvTypes) {
+    const Spec spec{type, 40, 36, 70};
+    const std::vector<float> poison(36, std::numeric_limits<float>::quiet_NaN());
+    for (const Ops* ops : equal_tables()) {
+      SCOPED_TRACE(ops->name);
+      Cache cache(*ops, spec);
+      ops->store_v(type, poison.data(), 36, 69 % kBlock, cache.v_blocks[1].data());
+      const auto q = query(spec);
+      GuardedBuffer<float> together(4 * 36), alone(36);
+      std::vector<WholeQuery> queries;
+      for (int64_t i = 0; i < 4; ++i) {
+        Spec one = spec;
+        one.positions = 67 + i;
+        queries.push_back(whole(one, q.data(), together.data() + i * 36));
+      }
+      attend_whole(*ops, whole(spec, cache), queries);
+      for (size_t i = 0; i < 3; ++i) {
+        queries[i].out = alone.data();
+        attend_whole(*ops, whole(spec, cache), {&queries[i], 1});
+        EXPECT_EQ(std::memcmp(together.data() + i * 36, alone.data(), 36 * sizeof(float)), 0) << i;
+        EXPECT_FALSE(std::isnan(alone[0]));
+      }
+      EXPECT_TRUE(std::isnan(together[3 * 36]));
+    }
+  }
+}
+
 // A segment's result does not depend on what came before it, so whoever has some of them may merge
 // them later.
 TEST(Attend, SegmentsMergeInTheirOrderOnly) {
